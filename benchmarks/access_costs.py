@@ -119,7 +119,7 @@ def prepared(live: pa.Table, past: Archive, x: float, access: str) -> CompiledAr
 def comparisons(prepared: CompiledQuery, table: pa.Table) -> float:
     """What the planner expects an event to cost, where it knows the stream."""
     plan = prepared.plan
-    load = Cardinalities.of(plan.query, plan.roles, sample_statistics(prepared, table))
+    load = Cardinalities.estimate(plan.query, plan.roles, sample_statistics(prepared, table))
     return estimate_structure(plan.structure, plan.query, load).cost
 
 
@@ -157,12 +157,12 @@ def main() -> None:
     one = found_live.slice(0, 1)
     nothing = found.slice(0, 100)
     joining = many.joining
-    join = cpu(lambda: joining.joined(one, [nothing]))
+    join = cpu(lambda: joining.join(one, [nothing]))
     thousand = found_live.slice(0, 1)
-    instance = slope(join, cpu(lambda: joining.joined(thousand, [found]), 3), found.num_rows)
+    instance = slope(join, cpu(lambda: joining.join(thousand, [found]), 3), found.num_rows)
     early = found.slice(0, 20_000)
-    pairs = joining.joined(found_live, [early])
-    paired = cpu(lambda: joining.joined(found_live, [early]), 3)
+    pairs = joining.join(found_live, [early])
+    paired = cpu(lambda: joining.join(found_live, [early]), 3)
     pair = (paired - join - early.num_rows * instance) / max(1, pairs.num_rows)
     value_set = pa.array(np.arange(0, KEYS, 8))
     admit = cpu(lambda: live.filter(pc.is_in(live.column("key"), value_set=value_set)))

@@ -163,7 +163,7 @@ def _alone(clause: Clause, table: pa.Table, times: int) -> Runs:
         partitions = Partitions(split.table, split.order, split.bounds)
         clock = Clock()
         with clock:
-            search = SearchState.whole(partitions.bounds)
+            search = SearchState.from_complete(partitions.bounds)
             found = sum(len(some) for some in RowMatchFinder(prepared.plan).find(partitions, search))
         return clock, found
 

@@ -36,7 +36,7 @@ async def main() -> None:
             heard, token = await played(running, day, pieces[:noon])
         async with service(file, day) as running:  # another process could do this
             rest, _ = await played(running, day, pieces[noon:], token)
-            await running.dispatcher.rested()
+            await running.dispatcher.wait_until_idle()
     await hook.stop()
     silences = [match for match in heard + rest if match["name"] == SILENT]
     right = [check("listening", heard + rest, day), {match["match_id"] for match in silences} == hook.received.keys()]

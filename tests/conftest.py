@@ -234,9 +234,9 @@ class Semantics:
         prepared = CompiledQuery(checked, PhysicalPlan(physical, ReferencePlan("it is the judge")), shape)
         ordered = sort_events(table, shape, bad_events, get_relevant_types(queries.queries))
         found = [match_in_order(prepared, ordered)]
-        table = queries.merged([*found, *self.timeouts(queries, ordered)])
+        table = queries.merge([*found, *self.timeouts(queries, ordered)])
         if finishing is not None:
-            table = ResultFinisher(finishing, table.schema).of(table)
+            table = ResultFinisher(finishing, table.schema).finish(table)
         return flatten_table(table) if plain_columns else table
 
     def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:
@@ -354,7 +354,7 @@ class KeyGroups:
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
             location=location, space=space, by_type=shape.by_type, key_groups=2, emit_timeouts=timeouts,
             flat=plain_columns,
-            pasts=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
+            archive_set=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):

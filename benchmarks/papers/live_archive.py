@@ -121,7 +121,7 @@ def compared(setting: Setting, archive: Any, times: int) -> dict[str, Any]:
     decision = planned(setting, asked, archive)
     count = setting.live.num_rows
     exact = replace(decision.live or LiveStatistics(), matches=live / count)
-    expected = choose_access_path(exact, decision.pasts).candidate("lazy").cost * count / 1e6
+    expected = choose_access_path(exact, decision.archives).candidate("lazy").cost * count / 1e6
     rows: pa.Table | None = None
     found: dict[str, Any] = {}
     for access in (*ACCESSES, CHOSEN):

@@ -108,7 +108,7 @@ def regions_of(corners: Corners) -> Regions:
     rings[places, 0], rings[places, 1] = x, y
     rings[begins + 1 + sizes] = rings[begins + 1]
     names = [str(k).encode() for k in range(count)]
-    return Regions.of_arrays(
+    return Regions.from_arrays(
         "plane",
         {
             "rows": rows,
@@ -278,13 +278,13 @@ def spread(name: str, atoms: int, events: int, tried: int, times: int) -> dict[s
     table, places = events_of(np.random.default_rng(2), events, cities)
     index.route(table.slice(0, 10), None)  # compiled
     seconds, pairs = [], 0
-    before = index.hits()
+    before = index.get_counters()
     for _ in range(times):
         began = time.process_time()
         rows, _ = index.route(table, places)
         seconds.append(time.process_time() - began)
         pairs = len(rows)
-    hits = [(b - a) / events / times for a, b in zip(before, index.hits(), strict=True)]
+    hits = [(b - a) / events / times for a, b in zip(before, index.get_counters(), strict=True)]
     fewer = table.slice(0, tried)
     peers, expected = try_all(wanted, regions, fewer, places)
     rows, slots = index.route(fewer, places)
@@ -298,7 +298,7 @@ def spread(name: str, atoms: int, events: int, tried: int, times: int) -> dict[s
         "build_cpu_seconds": build,
         "cpu_seconds": min(seconds),
         "events_per_second": events / min(seconds),
-        "per_event": dict(zip(index.hits()._fields, hits, strict=True)),
+        "per_event": dict(zip(index.get_counters()._fields, hits, strict=True)),
         "bytes_per_atom": (index.nbytes + regions.nbytes) / atoms,
         "tried": {
             name: {

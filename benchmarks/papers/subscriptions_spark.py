@@ -116,7 +116,7 @@ def kept(folder: Path, count: int, source: Any) -> None:
         )
         for number, kind, place in asked(count)
     )  # fmt: skip
-    fleets = SubscriptionSetLoader.of(source, streaming=True, key_groups=KEY_GROUPS, stream="")
+    fleets = SubscriptionSetLoader.build(source, streaming=True, key_groups=KEY_GROUPS, stream="")
     fleet = fleets.empty()
     trees: list[Subscription] = [parse_subscription(text, {"R": PLACE}) for text in texts]
     for number, kind, place in asked(count):

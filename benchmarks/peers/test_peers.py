@@ -13,7 +13,7 @@ from benchmarks.peers.reference import expected
 
 import ensue
 from ensue.parser.pattern_parser import parse
-from ensue.reference import Event, find_matches, value_of
+from ensue.reference import Event, compute_value, find_matches
 
 FLINK = Path(__file__).resolve().parents[1] / ".cache" / "flink"
 
@@ -79,7 +79,7 @@ def test_the_loops_say_what_ensue_means(pair: Pair) -> None:
         for k, row in enumerate(few.to_pylist())
     ]
     query = parse(pair.ensue)
-    found = [tuple(value_of(r.expr, binding) for r in query.returns) for binding in find_matches(query, stream)]
+    found = [tuple(compute_value(r.expr, binding) for r in query.returns) for binding in find_matches(query, stream)]
     assert found
     assert sorted(found, key=str) == sorted(expected(pair.name, few), key=str)
 

@@ -180,15 +180,15 @@ def define(
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
-    from ensue.parser import definitions as parser
+    from ensue.parser import definitions
 
     if isinstance(text, PatternBuilder):
         text = text.text
     with _parameters(params) as parameters:
         place = None if folder is None else Path(folder)
-        defined = parser.parse_definitions(text, place, operators, parameters)
+        defined = definitions.parse_definitions(text, place, operators, parameters)
     if known:
-        parser.register_definitions(defined)
+        definitions.register_definitions(defined)
     return defined
 
 
@@ -471,11 +471,11 @@ def match(
         _require(evict is None, whole, "leave it out; memory= limits the query")
         late = "shed= is for Spark streams: a table cannot fall behind the clock"
         _require(shed is None, late, "leave it out")
-    limits = MatcherLimits.given(
+    limits = MatcherLimits.from_arguments(
         max_matches, max_partial_matches, memory, per_core=_is_spark(events), evict=evict, shed=shed
     )
     specs = _read_queries(query, operators, definitions, folder, params)
-    columns = _columns_of(
+    columns = _get_column_options(
         query, specs, runner.STREAMING,
         time=time, type=type, order=order, location=location, space=space,
     )  # fmt: skip
@@ -502,7 +502,7 @@ def match(
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
     results = convert_result(events, results)
-    return next(iter(results.values())) if workload.alone and len(results) == 1 else results
+    return next(iter(results.values())) if workload.is_single and len(results) == 1 else results
 
 
 @shorten_tracebacks
@@ -562,26 +562,26 @@ def sql(
     """
 
     with require_extra("SQL", "sql"):
-        from ensue.backends.sql_backend import run_sql as run
+        from ensue.backends.sql_backend import run_sql
     from ensue.runtime.source_schema import SourceOptions
 
     if isinstance(text, Path):
         text = _read_file(text)
     arguments = SourceOptions(time="", watermark=watermark, key_groups=key_groups)
     limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
-    MatcherLimits.given(**limits)  # raises errors before anything runs
-    return run(
+    MatcherLimits.from_arguments(**limits)  # raises errors before anything runs
+    return run_sql(
         text,
         tables=tables,
         spark=spark,
         recognize=lambda clause, relation: match_clause(clause, relation, arguments, limits),
         read=_read_clause,
-        archived=_archived(archives, archive, access, latency, arguments, limits),
+        archived=_collect_archives(archives, archive, access, latency, arguments, limits),
         parameters=build_parameters(params),
     )
 
 
-def _archived(
+def _collect_archives(
     archives: "Mapping[str, Archive] | None",
     own: str | None,
     access: str | None,
@@ -631,7 +631,7 @@ def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions"
     runner, query = _runner(relation), _read_clause(clause)
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
-    planning = _planning(None, (), None, limits=MatcherLimits.given(**limits, per_core=_is_spark(relation)))
+    planning = _planning(None, (), None, limits=MatcherLimits.from_arguments(**limits, per_core=_is_spark(relation)))
     options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
     order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
     arguments = replace(arguments, arranging=order, number=clause.number)
@@ -712,16 +712,16 @@ def live(
     from ensue.runtime.workload import Workload
 
     specs = _read_queries(query, operators, definitions, folder, params)
-    columns = _columns_of(query, specs, True, time=time, type=type, order=order, location=location, space=space)
+    columns = _get_column_options(query, specs, True, time=time, type=type, order=order, location=location, space=space)
     arguments = SourceOptions(**columns, bad_events=bad_events, watermark=watermark, late_events=late_events)
-    limits = MatcherLimits.given(max_matches, max_partial_matches, memory, evict=evict)
+    limits = MatcherLimits.from_arguments(max_matches, max_partial_matches, memory, evict=evict)
     planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
     options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
     require_finite_result(specs)
     reader = LiveEventReader(schema, arguments.time, arguments.type, arguments.order, arguments.arranging)
     workload = Workload(
         specs, build_source(reader, arguments), options,
-        deliver_late=arguments.deliver_late, pasts=open_archives(archives, archive),
+        deliver_late=arguments.deliver_late, archive_set=open_archives(archives, archive),
     )  # fmt: skip
     return LiveSession(reader, workload, arguments)
 
@@ -797,8 +797,8 @@ def _read_queries(
 ) -> "tuple[QuerySpec, ...]":
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
-    operators = _each(operators, UserOperator, "operators")
-    definitions = _each(definitions, Definition, "definitions")
+    operators = _to_tuple(operators, UserOperator, "operators")
+    definitions = _to_tuple(definitions, Definition, "definitions")
     if isinstance(query, Subscriptions):
         return (QuerySpec(query.subscribed()),)
     if not isinstance(query, OneQuery | Subscription | Mapping | Sequence):
@@ -965,7 +965,7 @@ def start(
             archive_rows=archive_rows,
             archive_age=archive_age,
             shed_to=shed_to,
-            told=show_line,
+            on_progress=show_line,
         )
 
 
@@ -1020,9 +1020,9 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     `ensue.progress_of(running)[-1].late` is the number of late events of the last one.
     """
     with require_extra("a stream", "spark"):
-        from ensue.backends.spark import stream_progress as spark_progress
+        from ensue.backends.spark import stream_progress
 
-    return spark_progress.get_progress(query)
+    return stream_progress.get_progress(query)
 
 
 @shorten_tracebacks
@@ -1247,7 +1247,7 @@ def statistics(
         raise EventError(f"sample={sample}: a sample needs at least one event")
     columns = _columns(checked, time=time, type=type, order=order, location=location, space=space)
     assert columns is not None
-    return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
+    return _runner(events).measure(events, checked, columns, sample=sample, seed=seed)
 
 
 @shorten_tracebacks
@@ -1294,26 +1294,26 @@ def explain(
     partition  [id]
     """
 
-    limits = MatcherLimits.given(memory=memory, evict=evict)
+    limits = MatcherLimits.from_arguments(memory=memory, evict=evict)
     planning = _planning(statistics, off, structure, limits=limits)
     if isinstance(query, Subscriptions):
         from ensue.runtime.source_schema import SourceOptions
 
         unset: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
-        own_columns = SourceOptions(**_columns_of(query, (), False, order=(), **unset))
-        return PlanText(_explain_query(query.subscribed(), events, own_columns, planning).told())
+        own_columns = SourceOptions(**_get_column_options(query, (), False, order=(), **unset))
+        return PlanText(_explain_query(query.subscribed(), events, own_columns, planning).explain())
     query = _read_with(query, params)
     columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
     past = archives, archive, access, latency
     explained = _explain_query(query, events, columns, planning, *past)
     if not analyze:
-        text = explained.told()
+        text = explained.explain()
     elif events is None or columns is None or _is_spark(events):
         raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
     else:
         from ensue.backends.local import read_ordered
 
-        text = explained.analysed(read_ordered(events, columns, explained.types))
+        text = explained.analyze(read_ordered(events, columns, explained.types))
     return PlanText(f"{text}\n\n{explained.kernels()}" if kernel else text)
 
 
@@ -1454,14 +1454,14 @@ def _explain_query(
         runner = _runner(events)
         frame, source = runner.read(events, columns)
         streaming = runner.STREAMING
-    pasts = NO_ARCHIVES if archives is None else open_archives(archives, own, streaming=streaming)
+    archive_set = NO_ARCHIVES if archives is None else open_archives(archives, own, streaming=streaming)
     coming = describe_input(frame, streaming=streaming)
     options = RunOptions(streaming=streaming, planning=planning, access=AccessOptions(access, latency), coming=coming)
-    explainer: Explainer = resolve_name(find_kind(query).explain)(query, source, options, pasts)
+    explainer: Explainer = resolve_name(find_kind(query).explain)(query, source, options, archive_set)
     return explainer
 
 
-def _columns_of(
+def _get_column_options(
     query: object,
     specs: "Sequence[QuerySpec]",
     streaming: bool,
@@ -1508,7 +1508,7 @@ def _columns(
         time, others = None, {"order": others["order"], "location": None, "space": None}
     elif time is None:
         return None
-    return SourceOptions(**_columns_of(query, (QuerySpec(query),), False, time=time, type=type, **others))
+    return SourceOptions(**_get_column_options(query, (QuerySpec(query),), False, time=time, type=type, **others))
 
 
 def _planning(
@@ -1536,7 +1536,7 @@ def _planning(
     )
 
 
-def _each(values: object, kind: Any, argument: str) -> tuple[Any, ...]:
+def _to_tuple(values: object, kind: Any, argument: str) -> tuple[Any, ...]:
     """Returns one value or several as a tuple, since each query iterates over them."""
     values = tuple(values) if isinstance(values, Iterable) else (values,)
     for value in values:
@@ -1586,11 +1586,11 @@ def _a_type(value: object) -> str:
 
 def _query_text(query: Any) -> str:
     """Returns the text of a query for notebooks."""
-    from ensue.printing.pattern_printer import format_query as print_query
+    from ensue.printing.pattern_printer import format_query
 
     match query:
         case Query() | Hierarchy() | Definition() | ArchiveJoinQuery():
-            return print_query(query)
+            return format_query(query)
         case PatternBuilder():
             return query.text
         case _:

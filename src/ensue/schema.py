@@ -83,7 +83,7 @@ class EventType:
     fields: Mapping[str, ValueKind]
     unlike: frozenset[str] = frozenset()  # fields whose kind differs among several types
 
-    def kind_of(self, field: str, span: Span | None, owner: str) -> ValueKind:
+    def get_kind(self, field: str, span: Span | None, owner: str) -> ValueKind:
         if field in self.unlike:
             raise QueryError(
                 f"field '{field}' of event {owner} does not have the same kind in all its types: {self.name}",

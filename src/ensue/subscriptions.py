@@ -164,7 +164,7 @@ class Subscriptions:
             pattern: SubscriptionChange = make(name, text, language="patterns")
             return pattern
         subscription = self._read(name, text, all_regions, said)
-        names = sorted({region.name for region in _regions_of(subscription) if region.name})
+        names = sorted({region.name for region in _list_regions(subscription) if region.name})
         used = {region: all_regions[region] for region in names if region in all_regions}
         change: SubscriptionChange = make(name, text, language=language, regions=used)
         return change
@@ -174,12 +174,12 @@ class Subscriptions:
 
     def _read(self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None) -> Subscription:
         from ensue.analyzer.normal_form import build_alternatives
-        from ensue.parser.opsl import opsl_parser as opsl
+        from ensue.parser.opsl import opsl_parser
 
         with _name_subscription(name, text):
-            subscription = opsl.parse_subscription(text, regions)
+            subscription = opsl_parser.parse_subscription(text, regions)
             branches = build_alternatives(subscription)
-            for region in _regions_of(subscription):
+            for region in _list_regions(subscription):
                 self._check(region)
         for part in (part for branch in branches for part in branch.parts):
             if isinstance(part, EventTest) and not is_selective(part, self.type):
@@ -272,7 +272,7 @@ def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: normalize_region(value) for name, value in regions.items()}
 
 
-def _regions_of(subscription: Subscription) -> list[Region]:
+def _list_regions(subscription: Subscription) -> list[Region]:
     regions = []
     remaining = [subscription.root, *subscription.variables.values()]
     while remaining:

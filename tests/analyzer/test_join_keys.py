@@ -11,7 +11,7 @@ from ensue.engine.reference_events import read_events
 from ensue.ir.archive_join import JoinKind
 from ensue.parser.pattern_parser import parse_statement
 from ensue.printing.expression_printer import format_expr
-from ensue.reference import join_matches, value_of
+from ensue.reference import compute_value, join_matches
 from support.archive_joins import random_story
 
 
@@ -102,7 +102,7 @@ def test_an_archive_read_by_a_key_gives_the_same_rows(round):
             for value in {e.values[key.field] for e in past} - {None}:
                 events = [e for e in past if e.values[key.field] == value]
                 of_value = rows(story, parted, events)
-                found += [pair for pair in of_value if value_of(key.live, pair[0]) == value]
+                found += [pair for pair in of_value if compute_value(key.live, pair[0]) == value]
             assert in_words(found) == in_words(whole), (seed, story.text, key)
             outcomes[bool(whole)] += 1
     assert outcomes[True], outcomes

@@ -129,19 +129,54 @@ def test_modules_and_classes_do_not_use_the_old_words():
 
 # Parts of names: `lane` also forbids `lane_of` and `by_lane`.
 OLD_NAMES = re.compile(
-    r"(?:^|_)(towers?|lanes?|recognitions?|correlations?|wishes|couriers?|parcels?|sayings?|shel(?:f|ves))(?:_|$)",
+    r"(?:^|_)(towers?|lanes?|recognitions?|correlations?|wishes|couriers?|parcels?|sayings?|shel(?:f|ves)"
+    r"|asked|pasts|told|mine)(?:_|$)",
     re.IGNORECASE,
 )
+# Whole names: functions named by a participle, and imports that keep the old name of a module.
+OLD_FUNCTIONS = (
+    "analysed", "blamed", "delivered", "described", "given", "held_rows", "joined", "made", "matched", "merged", "of",
+    "others_hold", "owning", "renewed", "saved", "sent", "shown", "told", "wanted", "whole",
+)  # fmt: skip
+ALIASES = {"np", "npt", "pa", "pc", "pd", "pq", "sql", "spark", "paho", "clock"}
 
 
 def test_no_name_in_the_code_has_an_old_word():
     found = set()
     for path in MODULES:
         for node in ast.walk(tree_of(path)):
-            for field in ("id", "attr", "arg", "name"):
+            for field in ("id", "attr", "arg", "name", "asname"):
                 name = getattr(node, field, None)
                 if isinstance(name, str) and OLD_NAMES.search(name):
                     found.add(f"{module_name(path)}: {name}")
+    assert not found, "\n".join(sorted(found))
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_no_function_has_the_name_of_its_result():
+    """Functions are verbs; those of `Statistics` are documented."""
+    found = set()
+    for path in MODULES:
+        for node in (tree_of(path), *ast.walk(tree_of(path))):
+            if isinstance(node, ast.Module | ast.ClassDef) and getattr(node, "name", "") != "Statistics":
+                functions = [part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+                found |= {f"{module_name(path)}: {f.name}" for f in functions
+                          if f.name.lstrip("_") in OLD_FUNCTIONS and not is_property(f)}  # fmt: skip
+    assert not found, "\n".join(sorted(found))
+
+
+def test_imports_keep_the_names_of_modules():
+    """A module that must be renamed to avoid a clash keeps its own name as a part of the new one."""
+    found = set()
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                aliases = [a for a in node.names if a.asname and a.asname not in ALIASES]
+                found |= {f"{module_name(path)}: {a.name} as {a.asname}" for a in aliases
+                          if a.name.lower() not in a.asname.lower()}  # fmt: skip
     assert not found, "\n".join(sorted(found))
 
 

@@ -42,7 +42,7 @@ def stage(access, own):
 
 def found(matcher, pieces):
     for piece in pieces:
-        (table,) = matcher.feed(StageInput.of(piece))
+        (table,) = matcher.feed(StageInput.from_events(piece))
         yield from table.to_pylist()
 
 

@@ -105,7 +105,7 @@ def streamed(told: Told, random: Random, access: str) -> pa.Table:
     pasts = open_archives({"old": archive_of(told)}, "old" if told.own else None)
     job = workload_of(
         told.archive_join, told.live.schema, "ts", None, ("row",), key_groups=random.randint(1, 3),
-        pasts=pasts, access=AccessOptions(access, random.choice((None, 0, 3))),
+        archive_set=pasts, access=AccessOptions(access, random.choice((None, 0, 3))),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, told.live, job.source)

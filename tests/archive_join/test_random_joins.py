@@ -43,7 +43,9 @@ def judged(story: Story) -> Counter:
     returns = story.archive_join.returns
     if not returns:
         return Counter(map(_plain, story.written()))
-    return Counter(_plain({r.name: [semantics.value_of(r.expr, row.binding)] for r in returns}) for row in story.rows)
+    return Counter(
+        _plain({r.name: [semantics.compute_value(r.expr, row.binding)] for r in returns}) for row in story.rows
+    )
 
 
 def told(story: Story, found: pa.Table) -> Counter:
@@ -98,7 +100,7 @@ def streamed(story: Story, random: Random, access: str) -> pa.Table:
     }
     job = workload_of(
         story.text, story.live.schema, time, "type", ("row",), key_groups=random.randint(1, 3),
-        pasts=open_archives(archives, story.own), access=AccessOptions(access, latency),
+        archive_set=open_archives(archives, story.own), access=AccessOptions(access, latency),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, story.live, job.source)

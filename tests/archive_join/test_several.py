@@ -60,8 +60,8 @@ def test_live_finds_the_same_piece_by_piece():
 
 def test_a_past_that_nobody_asks_for_any_more_is_dropped():
     text = "SEQ(A a) WITHIN 5 JOIN ARCHIVE old SEQ(A o) WITHIN 5 RANGE 10 BEFORE START ON [k]"
-    job = workload_of(text, LIVE.schema, "t", "type", pasts=open_archives(archives(), "old"), streaming=False)
-    matcher = job.works[0].whole().matcher()
+    job = workload_of(text, LIVE.schema, "t", "type", archive_set=open_archives(archives(), "old"), streaming=False)
+    matcher = job.works[0].as_single_stage().matcher()
     for step in range(200):
-        matcher.feed(StageInput.of(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]])))
-    assert matcher.pasts["old"].rows < 40
+        matcher.feed(StageInput.from_events(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]])))
+    assert matcher.archived["old"].rows < 40

@@ -175,7 +175,7 @@ def test_a_folder_grows_and_a_pinned_one_does_not(tmp_path: Path) -> None:
     pq.write_table(_simple(), tmp_path / "b.parquet")
     assert archive.read(_of_key("k0")).events.num_rows == 30
     assert pinned.read(_of_key("k0")).events.num_rows == 15
-    assert pinned.described()["files"] == ["a.parquet"]
+    assert pinned.describe()["files"] == ["a.parquet"]
 
 
 def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:

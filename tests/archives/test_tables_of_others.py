@@ -123,7 +123,7 @@ def test_a_table_is_followed_and_a_pinned_one_stays(tmp_path: Path, engine: str)
     deltalake.write_deltalake(tmp_path, rows, mode="append")
     assert archive.read(_of_key("a")).events.num_rows == 2
     assert pinned.read(_of_key("a")).events.num_rows == 1
-    assert pinned.described()["version"] == "0"
+    assert pinned.describe()["version"] == "0"
     first = ensue.archive(tmp_path, time="t", key="k", version=0)
     assert first.read(_of_key("a")).events.num_rows == 1
 

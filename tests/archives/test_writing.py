@@ -151,11 +151,11 @@ def test_another_layout_than_the_checkpoints_is_refused(tmp_path: Path) -> None:
     sixteen = create(tmp_path / "a", SCHEMA, time="t", key=["k"])
     eight = create(tmp_path / "b", SCHEMA, time="t", key=["k"], buckets=8)
     twin = create(tmp_path / "c", SCHEMA, time="t", key=["k"])
-    require_same_archive(sixteen, sixteen.described())
+    require_same_archive(sixteen, sixteen.describe())
     with pytest.raises(ensue.StateError, match=r"has buckets 8, and the checkpoint(?s:.*) 16"):
-        require_same_archive(eight, sixteen.described())
+        require_same_archive(eight, sixteen.describe())
     with pytest.raises(ensue.StateError, match=r"is not the table that the checkpoint(?s:.*)hint: "):
-        require_same_archive(twin, sixteen.described())
+        require_same_archive(twin, sixteen.describe())
 
 
 def test_compaction_keeps_events_and_their_order(archive: FileArchive) -> None:

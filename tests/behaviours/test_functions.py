@@ -114,7 +114,7 @@ def arguments(record: ScalarFunction) -> list[tuple[str, ...]]:
     counts = [record.least] if record.most == record.least else [record.least, record.least + 1]
     found = []
     for given in counts:
-        found += product(*(COLUMNS[wanted] for wanted in record.wanted(given)))
+        found += product(*(COLUMNS[wanted] for wanted in record.get_argument_types(given)))
     return found
 
 

@@ -230,7 +230,7 @@ def job(query: str, table: pa.Table, **limits: Any) -> Workload:
     from ensue.planner.planner_options import PlannerOptions
     from support.key_groups import workload_of
 
-    planning = PlannerOptions(limits=MatcherLimits.given(**limits))
+    planning = PlannerOptions(limits=MatcherLimits.from_arguments(**limits))
     return workload_of(query, table.schema, "t", "type", planning=planning)
 
 

@@ -287,7 +287,7 @@ def test_days_have_no_zone():
 
 def test_a_checkpoint_of_another_zone_is_refused():
     def described(**zone):
-        return json.dumps({"format": FORMAT, "asked": [{"name": None, "query": "E a"}], **zone})
+        return json.dumps({"format": FORMAT, "queries": [{"name": None, "query": "E a"}], **zone})
 
     zurich = described(zone="Europe/Zurich")
     for then in (described(zone="UTC"), described(zone="Asia/Tokyo")):
@@ -307,9 +307,9 @@ def test_what_a_checkpoint_stores_names_the_zone_of_the_session(spark, name):
     try:
         frame = spark.createDataFrame([], "ts timestamp, n long")
         _, source = read(frame, SourceOptions(time="ts"))
-        assert source.described()["zone"] == ("Asia/Tokyo" if name == "Asia/Tokyo" else "UTC")
+        assert source.to_dict()["zone"] == ("Asia/Tokyo" if name == "Asia/Tokyo" else "UTC")
         _, source = read(frame.select("n"), SourceOptions(time="n"))
-        assert "zone" not in source.described()
+        assert "zone" not in source.to_dict()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 

@@ -159,7 +159,7 @@ def _called(draw, deeper, kind: ValueKind) -> Expr:
     record = draw(st.sampled_from(able))
     given = record.least + draw(st.integers(0, 1)) * (record.most != record.least)
     arguments = []
-    for wanted in record.wanted(given):
+    for wanted in record.get_argument_types(given):
         of = _kind_of_argument(record, wanted, kind, first=not arguments)
         if wanted is ArgumentType.WHOLE:
             places = _PLACES.map(Literal) | st.just(FieldRef("a", "small")) | st.just(Literal(None))

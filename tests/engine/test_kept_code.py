@@ -338,10 +338,10 @@ def test_one_text_serves_times_of_two_types():
 def test_code_is_that_of_the_kernels_it_calls_too():
     from ensue.kernels import geometry, hashing, jit, polygons, regions
 
-    called = jit._imported(regions.__name__)
+    called = jit._find_imports(regions.__name__)
     assert {geometry.__name__, polygons.__name__} <= called
-    assert "ensue.kernels.orientation" in jit._imported(polygons.__name__)
-    assert jit._imported(hashing.__name__) == set()
+    assert "ensue.kernels.orientation" in jit._find_imports(polygons.__name__)
+    assert jit._find_imports(hashing.__name__) == set()
 
 
 def test_another_kernel_that_is_called_makes_another_digest(monkeypatch):

@@ -258,13 +258,13 @@ def test_only_so_many_are_kept() -> None:
 
 def test_how_kernels_run_is_decided_by_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    compiled = cache.compiled
+    compiled = cache.compile_function
 
     def seen(*given: Any, python: bool = False) -> Any:
         asked.append(python)
         return compiled(*given, python=python)
 
-    monkeypatch.setattr(cache, "compiled", seen)
+    monkeypatch.setattr(cache, "compile_function", seen)
     for setting in ("never", "always", "never"):
         monkeypatch.setenv("ENSUE_COMPILE", setting)
         monkeypatch.setattr(cache, "interpreted", False)

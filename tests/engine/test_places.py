@@ -45,7 +45,7 @@ def test_numbers_compare_like_keys(seed):
     places, seen = KeyNumbers(), {}
     for _ in range(30):
         keys = [b"%04d" % rng.randrange(400) for _ in range(rng.randrange(8))]
-        for key, number in zip(keys, places.of(np.array(keys, "S4")).tolist(), strict=True):
+        for key, number in zip(keys, places.get_numbers(np.array(keys, "S4")).tolist(), strict=True):
             assert seen.setdefault(key, number) == number
         if rng.random() < 0.1:
             border = b"%04d" % rng.randrange(100)

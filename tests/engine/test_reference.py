@@ -98,7 +98,7 @@ def assert_exact(case: Case, random: Random) -> str:
     given: Counter[Match] = Counter()
     known: set[int] = set()
     for piece in random_slices(random, case.events):
-        known = set(engine.held_rows().tolist()) | set(range(engine.rows, engine.rows + piece.num_rows))
+        known = set(engine.get_held_rows().tolist()) | set(range(engine.rows, engine.rows + piece.num_rows))
         steps = [None] * (piece.num_rows > 0) + [told] * random.choice((0, 1, 1, 2))
         for step in steps:
             now = None if step is None else step(random, case, engine)
@@ -325,7 +325,7 @@ def test_only_events_that_may_still_matter_are_held(text, most):
     for start in range(0, 200, 20):
         given.update(written(engine.feed(events.slice(start, 20))))
         given.update(written(engine.advance(case.ends[engine.rows - 1])))
-        assert 0 < engine.partial_matches == len(engine.held_rows()) < most
+        assert 0 < engine.partial_matches == len(engine.get_held_rows()) < most
         assert 0 < engine.state_bytes < 60 * most
         assert len(engine.save()) < 6_000
     given.update(written(engine.finish()))
@@ -338,7 +338,7 @@ def test_time_alone_lets_go_of_events():
     engine = Case("SEQ(A a, B b) WITHIN 5", events).engine()
     engine.feed(events)
     engine.advance(10_000)
-    assert engine.held_rows().tolist() == []
+    assert engine.get_held_rows().tolist() == []
     assert engine.state_bytes == 0
     assert engine.rows == 20
     assert engine.now == 10_000

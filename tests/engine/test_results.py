@@ -50,7 +50,7 @@ def result(*returned, having=None, residual=(), matches=MATCHES, events=EVENTS, 
     builder = MatchTableBuilder(query, schema, events.schema, residual, columns_of=columns_of(events))
     found = builder.build(matches, events)
     found.validate(full=True)
-    assert found.schema == builder.wanted
+    assert found.schema == builder.output_schema
     return found
 
 

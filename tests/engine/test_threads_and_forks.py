@@ -153,7 +153,7 @@ def test_threads_may_compile_the_same_new_text_at_once():
     def compiled(_: int) -> int:
         barrier.wait()
         cache.is_ready(text, "step", ("int64",))
-        return cache.compiled(text, "step", ("int64",))(1)
+        return cache.compile_function(text, "step", ("int64",))(1)
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(compiled, range(8))) == {os.getpid() + 1}

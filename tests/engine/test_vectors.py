@@ -177,7 +177,8 @@ OTHERS = {
 OF_TIMES = [
     function
     for function in FUNCTIONS.values()
-    if {ArgumentType.TIME, ArgumentType.MOMENT, ArgumentType.PRINTED} & set(function.wanted(len(function.takes)))
+    if {ArgumentType.TIME, ArgumentType.MOMENT, ArgumentType.PRINTED}
+    & set(function.get_argument_types(len(function.takes)))
 ]
 
 
@@ -185,7 +186,7 @@ def calls_of(function: ScalarFunction, time: Expr) -> list[Expr]:
     """Calls with a time wherever one goes."""
     choices = [
         [Literal(value) for value in OTHERS[wanted]] if wanted in OTHERS else [time]
-        for wanted in function.wanted(len(function.takes))
+        for wanted in function.get_argument_types(len(function.takes))
     ]
     return [FunctionCall(function.name, arguments) for arguments in itertools.product(*choices)]
 

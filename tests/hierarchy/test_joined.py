@@ -109,7 +109,7 @@ def live(prepared, events, random):
     hierarchy = HierarchyMatcher(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(hierarchy.feed(StageInput.of(piece)))
+        rounds.append(hierarchy.feed(StageInput.from_events(piece)))
         if random.random() < 0.3:
             saved = hierarchy.save()
             hierarchy = HierarchyMatcher(prepared)

@@ -49,7 +49,7 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     live = HierarchyMatcher(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(StageInput.of(piece)))
+        rounds.append(live.feed(StageInput.from_events(piece)))
         if random.random() < 0.3:
             saved = live.save()
             live = HierarchyMatcher(prepared)

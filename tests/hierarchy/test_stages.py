@@ -105,7 +105,7 @@ def random_stages(seed):
     except QueryError:
         return None
     wanted = semantics.match_hierarchy(
-        build_layers(job.asked[0].query), given_events(events, job.source.shape), job.source.shape.schema
+        build_layers(job.specs[0].query), given_events(events, job.source.shape), job.source.shape.schema
     )
     with np.errstate(over="ignore"):
         if not streaming:
@@ -123,7 +123,7 @@ def random_stages(seed):
         assert mine == theirs, f"{seed}: {name} of {text}"
     if streaming:
         again = Workload.read(job.texts)
-        assert (again.texts, again.asked) == (job.texts, job.asked)
+        assert (again.texts, again.specs) == (job.texts, job.specs)
     return count, sum(table.num_rows for table in found.values())
 
 

@@ -44,7 +44,7 @@ def found(text: str, events: pa.Table, **options):
     hierarchy = parse_pattern_text(text)
     prepared = compile_hierarchy(hierarchy, create_schema(events.schema, **SHAPE), emit_timeouts=True, **options)
     live = HierarchyMatcher(prepared)
-    rounds = [live.feed(StageInput.of(events)), live.finish()]
+    rounds = [live.feed(StageInput.from_events(events)), live.finish()]
     return {name: pa.concat_tables([tables[k] for tables in rounds]) for k, name in enumerate(prepared.delivered)}
 
 
@@ -79,7 +79,7 @@ def test_a_stream_tells_as_soon_as_the_window_is_over():
         parse_pattern_text(text), create_schema(events.schema, **SHAPE), streaming=True, emit_timeouts=True
     )
     live = HierarchyMatcher(prepared)
-    assert live.feed(StageInput.of(events))[0].num_rows == 0
+    assert live.feed(StageInput.from_events(events))[0].num_rows == 0
     assert live.deadline() == 9
     assert live.advance(9)[0].num_rows == 0
     assert live.advance(10)[0]["timed_out"].to_pylist() == [True]
@@ -97,7 +97,9 @@ def test_matches_keep_their_ids():
     events = events_of("TTXXXXSTTXXXXXXXXXXX", [1, 2, *[0] * 5, 1, 2, *[0] * 11])
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
     live = HierarchyMatcher(compile_hierarchy(parse_pattern_text(text), create_schema(events.schema, **SHAPE)))
-    alone = [m for t in (live.feed(StageInput.of(events)), live.finish()) for m in t[0]["match_id"].to_pylist()]
+    alone = [
+        m for t in (live.feed(StageInput.from_events(events)), live.finish()) for m in t[0]["match_id"].to_pylist()
+    ]
     rows = found(text, events)[""].to_pylist()
     assert [r["match_id"] for r in rows if not r["timed_out"]] == alone
     assert len({r["match_id"] for r in rows}) == 2
@@ -116,7 +118,7 @@ def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
     shape, hierarchy = (create_schema(events.schema, **SHAPE), parse_pattern_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9"))
     planning = PlannerOptions(off=frozenset({"top_down"}))
     without = HierarchyMatcher(compile_hierarchy(hierarchy, shape, planning))
-    without.feed(StageInput.of(events))
+    without.feed(StageInput.from_events(events))
     with pytest.raises(StateError, match="emit_timeouts"):
         HierarchyMatcher(compile_hierarchy(hierarchy, shape, emit_timeouts=True)).restore(without.save())
 
@@ -178,7 +180,7 @@ def agree(seed: int, planning: PlannerOptions) -> int:
     live, rounds = HierarchyMatcher(prepared), []
     with np.errstate(over="ignore"):
         for piece in random_slices(random, events):
-            rounds.append(live.feed(StageInput.of(piece)))
+            rounds.append(live.feed(StageInput.from_events(piece)))
             if random.random() < 0.3:
                 saved = live.save()
                 live = HierarchyMatcher(prepared)
@@ -223,7 +225,7 @@ def in_stages(seed: int) -> int:
         return -1
     assert stages
     assert Workload.read(job.texts).options.emit_timeouts
-    hierarchy = job.asked[0].query
+    hierarchy = job.specs[0].query
     meant = build_layers(hierarchy, all_levels=all_levels)
     given = few_enough(meant, given_events(events, job.source.shape), job.source.shape.schema)
     events = events.slice(0, len(given))

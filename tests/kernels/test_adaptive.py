@@ -207,7 +207,7 @@ def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeyp
     engine = AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20]))
     found = [engine.feed(events.slice(0, 32))]
     assert len(engine.changes) == 2
-    assert {0, 1} <= set(engine.held_rows().tolist())
+    assert {0, 1} <= set(engine.get_held_rows().tolist())
     data, engine = (engine.save(), AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20])))
     engine.restore(data)
     found.append(engine.feed(events.slice(32)))
@@ -228,12 +228,12 @@ def test_a_new_plan_asks_for_no_event_that_the_one_before_it_let_go(monkeypatch)
     _, schema = shape.physical(prepared.query)
     engine = AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
     engine.feed(events.slice(0, 2))
-    assert engine.held_rows().tolist() == []
+    assert engine.get_held_rows().tolist() == []
     engine.feed(events.slice(2, 2))
     assert len(engine.changes) == 1
     data, engine = engine.save(), AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
     engine.restore(data)
-    assert engine.held_rows().tolist() == [2, 3]
+    assert engine.get_held_rows().tolist() == [2, 3]
     assert engine.feed(events.slice(4)).count == 1
 
 

@@ -31,7 +31,7 @@ QUERIES = {
 @pytest.fixture
 def compiled(monkeypatch):
     """What is compiled, in a process that has compiled nothing before."""
-    asked, compile_ = [], compiling.compiled
+    asked, compile_ = [], compiling.compile_function
 
     def noted(text, function, signature, *, python=False):
         if not python:
@@ -39,7 +39,7 @@ def compiled(monkeypatch):
         return compile_(text, function, signature, python=python)
 
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
-    monkeypatch.setattr(compiling, "compiled", noted)
+    monkeypatch.setattr(compiling, "compile_function", noted)
     monkeypatch.setattr(compiling, "is_ready", lambda *_: False)
     compiling.get_lazy_kernel.cache_clear()
     yield asked

@@ -178,7 +178,7 @@ def test_statistics_of_a_running_stream():
     texts = dict(known.passes)
     assert set(texts) <= {"a.x < b.x", "b.x <= c.x", "a.y != c.y", "b.y > 0"}
     assert texts["b.y > 0"] == later.conditions["b", "b.y > 0"].share
-    since = later.since(earlier)
+    since = later.subtract(earlier)
     assert since.events == events.num_rows - half
     assert since.roles["a"].tried == later.roles["a"].tried - earlier.roles["a"].tried
     before = Statistics.given(passes={"never.x = tried.x": 0.5})

@@ -443,7 +443,7 @@ def test_rows_of_later_matches_are_held(name):
             found = engine.finish() if piece is None else engine.feed(piece)
             used = {int(row) for v in found.variables for row in found.elements(v)}
             assert used <= kept | new
-            kept = set(engine.held_rows().tolist())
+            kept = set(engine.get_held_rows().tolist())
 
 
 # ------------------------------------------------------------------------------- interruptions
@@ -497,7 +497,7 @@ def _advanced(engine: Engine, now: float, ends: list) -> Matches:
         if frame.window is not None:
             # the last event of one that waits is in the window of another
             windows = 1 if engine.turns is None else 2
-            assert all(now - ends[row] <= windows * frame.window for row in engine.held_rows())
+            assert all(now - ends[row] <= windows * frame.window for row in engine.get_held_rows())
     assert engine.advance(now).count == 0
     return found
 
@@ -634,7 +634,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
                 engine.scan.known,
                 engine.state_bytes,
                 len(engine.save()),
-                len(engine.held_rows()),
+                len(engine.get_held_rows()),
                 engine.partial_matches,
                 sum(table.nbytes for table in engine.state.tables.values()),
             )
@@ -663,7 +663,7 @@ def test_a_burst_leaves_no_room_behind(monkeypatch):
     assert engine.partial_matches == count + 1
     engine.advance(21)
     assert engine.partial_matches == 1
-    assert engine.held_rows().tolist() == [count]
+    assert engine.get_held_rows().tolist() == [count]
     assert len(engine.save()) < small + 200
     assert len(engine.scan.keys) == 1
 
@@ -675,7 +675,7 @@ def test_runs_that_missed_an_event_are_let_go(strategy):
     assert isinstance(engine, Engine)
     engine.feed(events)
     engine.advance(2)
-    assert engine.held_rows().tolist() == [2]
+    assert engine.get_held_rows().tolist() == [2]
     assert engine.partial_matches == 1
     assert engine.feed(pa.table({"t": [2], "type": ["B"], "k": [2]})).count == 1
 

@@ -37,7 +37,7 @@ VALUES = [
 def test_types_of_arguments_are_those_of_numba(value):
     from ensue.kernels.jit_cache import numba_type
 
-    assert numba_type(jit.type_of(value)) == numba.typeof(value)
+    assert numba_type(jit.get_type(value)) == numba.typeof(value)
 
 
 @pytest.fixture

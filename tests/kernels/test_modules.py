@@ -227,5 +227,5 @@ def test_a_saved_state_goes_on_with_the_same_modules_only():
 
 def test_planning_with_modules_survives_being_described():
     planning = PlannerOptions(structure="tree", modules=(OUTER, INNER))
-    assert PlannerOptions.of(planning.described()) == planning
-    assert "modules" not in PlannerOptions().described()
+    assert PlannerOptions.from_dict(planning.to_dict()) == planning
+    assert "modules" not in PlannerOptions().to_dict()

@@ -125,18 +125,18 @@ def test_a_fresh_state_holds_nothing(engine):
     state = engine.program.fresh_state()
     assert state.partial_matches == 0
     assert not state.live_keys().any()
-    assert not len(state.held_rows(None))
+    assert not len(state.get_held_rows(None))
     assert state.deadline() is None
 
 
 def test_what_is_too_old_is_dropped(engine):
     engine.feed(EVENTS)
     assert engine.partial_matches > 0
-    assert len(engine.held_rows()) > 0
+    assert len(engine.get_held_rows()) > 0
     assert engine.state.live_keys().any()
     engine.advance(1_000)
     assert engine.partial_matches == 0
-    assert not len(engine.held_rows())
+    assert not len(engine.get_held_rows())
     engine.compact()
     assert len(engine.scan.keys) == 0
 
@@ -217,7 +217,7 @@ class LatestState(StructureState[LatestSource]):
     def live_keys(self):
         return self.tables["latest"] >= 0
 
-    def held_rows(self, now):  # noqa: ARG002
+    def get_held_rows(self, now):  # noqa: ARG002
         return np.sort(self.tables["latest"][self.live_keys()])
 
 
@@ -251,6 +251,6 @@ def test_a_new_structure_needs_nothing_of_the_engine(latest):
         found.append(latest.feed(letters.slice(start, 4_500)))
         latest.restore(latest.save())
     assert pairs(concat_matches(found, latest.program.source.output)) == [(3 * n + 1, 3 * n + 2) for n in range(count)]
-    assert latest.held_rows().tolist() == [3 * n + 1 for n in range(count)]
+    assert latest.get_held_rows().tolist() == [3 * n + 1 for n in range(count)]
     assert latest.partial_matches == count
     assert pairs(latest.feed(letters.slice(2, 1))) == [(1, 3 * count)]

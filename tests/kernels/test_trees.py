@@ -300,7 +300,7 @@ def test_rows_of_later_matches_are_held():
                 new = set(range(engine.rows, engine.rows + piece.num_rows))
                 found = engine.feed(piece)
                 assert {int(r) for v in found.variables for r in found.elements(v)} <= kept | new
-                kept = set(engine.held_rows().tolist())
+                kept = set(engine.get_held_rows().tolist())
         if not UNCOMPILED:
             return
 

@@ -163,7 +163,7 @@ def test_a_match_waits_for_what_began_earlier():
     assert matcher.feed(late).num_rows == 0  # (2, 4) is found, and a=0 still alive
     assert matcher.deadline() == 9
     assert matcher.partial_matches > matcher.engine.state.partial_matches
-    assert set(matcher.engine.held_rows().tolist()) >= {2, 3, 4}
+    assert set(matcher.engine.get_held_rows().tolist()) >= {2, 3, 4}
     matcher = restored(matcher.prepared, matcher.save())
     assert matcher.deadline() == 9
     assert matcher.advance(9).num_rows == 0  # a C at 9 could still be its last event

@@ -246,7 +246,7 @@ def whole_queries(draw):
 @settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(whole_queries())
 def test_any_calls_give_a_query_that_reads_back(built):
-    made = check_structure(built._unchecked())
+    made = check_structure(built._build_query())
     again = ensue.parse(ensue.show(built), language="patterns")
     assert repr(again) == repr(made)
     assert again == built.query

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ensue.parser.grammar import _takes
+from ensue.parser.grammar import _accepts
 from ensue.parser.pattern_parser import load_pattern_grammar
 
 TEXTS = [
@@ -18,6 +18,6 @@ def test_the_same_kinds_are_taken(text):
     reading = load_pattern_grammar("start").parse_interactive(text, start="start")
     for token in reading.lexer_thread.lex(reading.parser_state):
         named = {kind for kind in reading.choices() if kind.isupper() and kind != "$END"}
-        taken = {kind for kind in named if _takes(reading.parser_state, kind)}
+        taken = {kind for kind in named if _accepts(reading.parser_state, kind)}
         assert taken == reading.accepts() - {"$END"}
         reading.feed_token(token)

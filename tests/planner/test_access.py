@@ -113,7 +113,7 @@ def test_what_does_not_fit_into_memory_is_impossible():
 
 @pytest.mark.parametrize("name", ACCESSES)
 def test_an_access_that_is_asked_for_is_taken(name):
-    found = choose_access_path(LIVE, [PAST], wanted=name)
+    found = choose_access_path(LIVE, [PAST], requested=name)
     assert (found.access, found.why) == (name, "requested")
 
 

@@ -40,7 +40,7 @@ def costs(plan):
 def joins_of(text, statistics=None):
     plan = planned(text, statistics, off=frozenset({"partition_by_equality"}))
     between = tuple(c for c in plan.query.where if len(get_variables(c)) > 1)
-    load = Cardinalities.of(plan.query, plan.roles, plan.statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, plan.statistics)
     return JoinCosts(plan.query.pattern, between, load)
 
 

@@ -41,7 +41,7 @@ def test_no_golden_plan_is_left_over():
 
 def test_it_says_how_many_rows_come_out_of_a_table():
     clause = "MATCH_RECOGNIZE (ORDER BY at MEASURES A.price AS p PATTERN (A) DEFINE A AS price > 5)"
-    assert ensue.explain(clause, ROWS, analyze=True).endswith("of 3 rows it makes 2")
+    assert ensue.explain(clause, ROWS, analyze=True).endswith("2 result rows from 3 rows")
 
 
 def test_a_clause_has_a_picture():

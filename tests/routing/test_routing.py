@@ -163,7 +163,7 @@ def test_ranges_of_any_size_and_place(power: int) -> None:
     assert routed(index, [given(speed=value) for value in values]) == expected
     for slot in range(3):
         index.cancel(slot)
-    assert index._arrays["table_state"][arrays.routing_table.ENTRIES] == 0
+    assert index._arrays["table_state"][arrays.predicate_index_hash.ENTRIES] == 0
 
 
 def test_no_events_and_no_atoms() -> None:
@@ -267,15 +267,15 @@ def test_an_atom_hangs_under_its_id_rather_than_its_type() -> None:
     index = index_of()
     index.add_many(asks((STRING, "kind", "=", "van"), (ARITH, "id", "=", k)) for k in range(2_000))
     assert routed(index, [given(kind="van", id=5)]) == [(0, 5)]
-    assert index.hits().candidates <= 3
+    assert index.get_counters().candidates <= 3
 
 
 def test_an_atom_hangs_under_its_region_rather_than_under_one_of_two_values() -> None:
     index = index_of()
     index.add_many(asks((BOOL, "on", "=", True), places=(inside(f"CIRCLE ({10 * k} 0, 1)"),)) for k in range(500))
-    before = index.hits().candidates
+    before = index.get_counters().candidates
     assert routed(index, [given(on=True)], [[(4_000.0, 0.0)]]) == [(0, 400)]
-    assert index.hits().candidates - before < 100  # the first ones were guesses
+    assert index.get_counters().candidates - before < 100  # the first ones were guesses
 
 
 def test_only_atoms_without_a_selective_predicate_are_broad() -> None:
@@ -320,8 +320,8 @@ def test_cancelled_atoms_give_all_room_back() -> None:
         for slot in slots:
             index.cancel(slot)
         state = index._arrays["table_state"]
-        assert state[arrays.routing_table.ENTRIES] == 0
-        assert state[arrays.routing_table.USED] + state[arrays.routing_table.LEFT] == 0
+        assert state[arrays.predicate_index_hash.ENTRIES] == 0
+        assert state[arrays.predicate_index_hash.USED] + state[arrays.predicate_index_hash.LEFT] == 0
         writer = index._writer
         assert (len(index), len(regions), len(writer.texts)) == (0, 0, 0)
         assert not any(writer.late._shards)
@@ -375,7 +375,7 @@ def test_files_for_other_events_are_refused(tmp_path: Path) -> None:
 def test_counters_add_up() -> None:
     index = index_of(asks((ARITH, "id", "=", 1)), asks((STRING, "name", "LIKE", "a%")))
     assert routed(index, [given(id=1, name="anna"), given(id=2, name="bob")]) == [(0, 0), (0, 1)]
-    hits = index.hits()
+    hits = index.get_counters()
     assert hits.found == 2
     assert hits.probes >= hits.passed >= 1
     assert hits.candidates >= hits.tested >= hits.found

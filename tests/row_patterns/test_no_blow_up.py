@@ -62,7 +62,7 @@ def clause(pattern: str, define: str) -> CompiledClause:
 
 def found(clause: CompiledClause, table: pa.Table) -> list[int]:
     """How many rows each match has."""
-    return clause.whole(table)["n"].to_pylist()
+    return clause.match_complete(table)["n"].to_pylist()
 
 
 class Counted:
@@ -86,7 +86,7 @@ def steps(clause: CompiledClause, table: pa.Table, most: int) -> int:
     counted = Counted(variables, most)
     finder._choices = (offsets, counted, entries, flags)  # type: ignore[assignment]
     partitions = partition_rows(table, (), clause.row_pattern.order)
-    assert not sum(map(len, finder.find(partitions, SearchState.whole(partitions.bounds))))
+    assert not sum(map(len, finder.find(partitions, SearchState.from_complete(partitions.bounds))))
     return counted.reads
 
 
@@ -158,7 +158,7 @@ def test_there_are_few_states(pattern: str) -> None:
     asked = clause(pattern, ON_ROWS)
     finder = RowMatchFinder(asked.plan)
     partitions = partition_rows(rows(2_000, last=-1), (), asked.row_pattern.order)
-    assert sum(map(len, finder.find(partitions, SearchState.whole(partitions.bounds))))
+    assert sum(map(len, finder.find(partitions, SearchState.from_complete(partitions.bounds))))
     assert len(finder._possible.sets) <= 16
 
 
@@ -214,7 +214,7 @@ def peak(clause: CompiledClause, table: pa.Table) -> int:
     """The most bytes that arrays hold at a time."""
     tracemalloc.start()
     try:
-        clause.whole(table)
+        clause.match_complete(table)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -37,7 +37,7 @@ def rows_of(table: pa.Table) -> list[str]:
 
 def whole(row_pattern: RowPatternQuery, table: pa.Table) -> list[str] | str:
     try:
-        return rows_of(compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True).whole(table))
+        return rows_of(compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True).match_complete(table))
     except SkipError:
         return NO_WAY_ON
 

@@ -132,10 +132,10 @@ def test_the_tokens_of_a_user_who_is_off_are_refused(database: Database, account
     with pytest.raises(UnauthenticatedError, match="is disabled"):
         accounts.authenticate(made.token)
     assert told == [made.id]
-    assert made.id not in run(accounts.standing)
+    assert made.id not in run(accounts.list_valid)
     run(lambda: accounts.change_user(by, user, quotas=None, off=False))
     assert accounts.authenticate(made.token).user == user
-    assert made.id in run(accounts.standing)
+    assert made.id in run(accounts.list_valid)
 
 
 def test_nobody_switches_themselves_off(database: Database, accounts: Accounts):
@@ -146,11 +146,11 @@ def test_nobody_switches_themselves_off(database: Database, accounts: Accounts):
 
 def test_standing_tokens_are_those_that_can_be_used(database: Database, accounts: Accounts, clock: Clock):
     first, second = person(database, "ann", age=60.0), person(database, "bob")
-    assert run(accounts.standing) == {first.id, second.id}
+    assert run(accounts.list_valid) == {first.id, second.id}
     clock.now += 60.0
-    assert run(accounts.standing) == {second.id}
+    assert run(accounts.list_valid) == {second.id}
     done(database, lambda db: users.revoke_token(db, second.id, clock.now))
-    assert run(accounts.standing) == frozenset()
+    assert run(accounts.list_valid) == frozenset()
 
 
 def test_it_is_noted_when_a_token_was_used_last(database: Database, accounts: Accounts, clock: Clock):

@@ -141,7 +141,7 @@ def test_whoever_publishes_is_never_told_what_others_subscribed_to(tmp_path, mon
                 answer = await w.ask("bob", "POST", "/events", json=[one])
                 assert answer.status_code == 200, answer.text
             # and if nobody can be blamed
-            monkeypatch.setattr(w.service.core.matching, "blamed", dict)
+            monkeypatch.setattr(w.service.core.matching, "get_failure_causes", dict)
             broken = LimitError("the query needs 7 GB\n  query: SEQ(A a)")
             monkeypatch.setattr(w.service.core.matching, "_ready", lambda db: raising(broken))
             answer = await w.ask("bob", "POST", "/events", json=[point(99, 1, 0.0)])

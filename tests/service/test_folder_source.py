@@ -144,7 +144,7 @@ def test_a_file_that_is_still_written_waits_and_those_behind_it_too(tmp_path):
     source = made(tmp_path)
 
     def ready() -> list[str]:
-        looks = source._looks()
+        looks = source._read_file_states()
         found = source._ready(looks)
         source._seen = looks
         return found

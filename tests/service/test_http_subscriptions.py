@@ -157,7 +157,7 @@ def test_what_a_user_has_is_counted_as_it_changes(tmp_path):
                     count += 1
                     return 0
 
-                wanted = s._wanted(user, text=LEFT.format(id=1))
+                wanted = s._build_request(user, text=LEFT.format(id=1))
                 db.set_progress_handler(step, 1)
                 try:
                     s.core.catalog.subscribe(db, wanted, None, b"")

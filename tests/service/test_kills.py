@@ -378,7 +378,7 @@ def test_the_points_of_death_are_on_the_way_of_a_service(tmp_path, monkeypatch):
                 HERE.format(id=1), targets=[{"kind": "webhook", "url": failing.url}], idempotency_key="key"
             )
             await s.publish(point(1, 1, 0.0), producer="p", sequence=0)
-            await s.dispatcher.rested()
+            await s.dispatcher.wait_until_idle()
             await s.do(s.core.run_housekeeping)
 
     monkeypatch.setattr("ensue.service.service.Database", Traced)

@@ -138,7 +138,7 @@ def test_a_snapshot_that_cannot_be_read_or_trusted_is_made_anew(
 
 
 def test_a_snapshot_of_another_release_is_not_read(begun: Path, compiled, monkeypatch):
-    monkeypatch.setattr(set_snapshots, "release_of", lambda _: "99")
+    monkeypatch.setattr(set_snapshots, "package_version", lambda _: "99")
     assert run(lambda: leave(begun)) == ALL_BUT_THE_CANCELLED
     assert len(set(compiled)) >= COUNT - 1
 

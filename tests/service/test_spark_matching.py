@@ -227,7 +227,7 @@ class Kills:
         self.random = Random(seed)
         self.left = 6
         self.until = self.random.randrange(1, 20)
-        self.hits = []
+        self.get_counters = []
         for owner, name in (
             (StepFiles, "put"), (ResultFiles, "put"), (CatalogLog, "append"), (SparkBackend, "_deliver"),
             (StepFiles, "forget"), (StoredKeyGroup, "keep"),
@@ -249,7 +249,7 @@ class Kills:
         if self.left and self.until <= 0:
             self.left -= 1
             self.until = self.random.randrange(1, 20)
-            self.hits.append(where)
+            self.get_counters.append(where)
             raise Killed
 
 
@@ -283,7 +283,7 @@ def test_a_kill_at_any_point_loses_and_doubles_nothing(tmp_path, monkeypatch, se
         return found
 
     assert run(story) == (expected, 0)
-    assert kills.hits
+    assert kills.get_counters
 
 
 # ------------------------------------------------------------------------------ what is said

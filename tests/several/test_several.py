@@ -205,7 +205,7 @@ def test_a_job_of_several_queries_is_read_again_with_all_operators():
     job = workload_of(named, events().schema, "t", "type")
     again = Workload.read(job.texts)
     assert again.texts == job.texts
-    assert {one.name: one.query for one in again.asked} == named
+    assert {one.name: one.query for one in again.specs} == named
 
 
 def test_key_groups_of_several_queries_come_with_the_functions_of_their_operators():
@@ -217,7 +217,7 @@ def test_key_groups_of_several_queries_come_with_the_functions_of_their_operator
     job = workload_of(dict(zip(texts, queries, strict=True)), events().schema, "t", "type")
     came = [cloudpickle.loads(cloudpickle.dumps(chain)) for chain in job.chains]
     assert [chain.text for chain in came] == [chain.text for chain in job.chains]
-    functions = [o.q for chain in came for one in chain.asked for o in one.operators]
+    functions = [o.q for chain in came for one in chain.specs for o in one.operators]
     assert functions
     assert op.q not in functions
     job.__dict__["chains"] = tuple(came)  # the key groups have only what came

@@ -44,7 +44,7 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
     def planning() -> PlannerOptions:
         # a stream that is started again may have another limit, or none
         memory = random.choice(("1 GB", "1 GB", "2 GB", None))
-        return PlannerOptions(structure=structure, limits=MatcherLimits.given(memory=memory, per_core=True))
+        return PlannerOptions(structure=structure, limits=MatcherLimits.from_arguments(memory=memory, per_core=True))
 
     def workload():
         return workload_of(
@@ -82,7 +82,7 @@ def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
     count = 60
     events = pa.table({"t": range(count), "type": ["A"] * count, "k": [k % 20 for k in range(count)]})
     query = "SEQ(A a, B b) WHERE [k] WITHIN 30"
-    limits = MatcherLimits.given(memory="1 GB", per_core=True)
+    limits = MatcherLimits.from_arguments(memory="1 GB", per_core=True)
     workload = workload_of(query, events.schema, "t", "type", planning=PlannerOptions(limits=limits))
     stream, put = Stream(workload, 0), []
     (store,) = stream.stores.values()

@@ -72,7 +72,7 @@ def streamed(story: Story, text, place, random: Random, access: str | None = Non
     own = archived(place, story)
     job = workload_of(
         text, story.live.schema, story.nature.columns, "type", ("row",),
-        key_groups=random.randint(1, 3), pasts=pasts(story, own, random), access=AccessOptions(access),
+        key_groups=random.randint(1, 3), archive_set=pasts(story, own, random), access=AccessOptions(access),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, story.live, job.source)
@@ -143,16 +143,16 @@ def test_a_stream_begins_with_its_archive_as_history_and_goes_on_writing_it(seed
             own = archived(tmp_path / f"{random.random()}", story)
             job = workload_of(
                 story.text, story.live.schema, story.nature.columns, "type", ("row",), key_groups=2,
-                pasts=pasts(story, own, random),
+                archive_set=pasts(story, own, random),
             )  # fmt: skip
             _ = job.chains
         except QueryError:
             continue  # streams need WITHIN
-        if past.num_rows and job.pasts.own is not None:
+        if past.num_rows and job.archive_set.own is not None:
             break
     arriving, delay = delayed(random, story.live, job.source)
     stream = ArchivingStream(job, delay, own, random)
-    stream.begin_with(past, BackfillCut(job.pasts.first_cut("us")))
+    stream.begin_with(past, BackfillCut(job.archive_set.first_cut("us")))
     stream.checks_gap = False  # as with gap="allow"
     stream._deliver_rows(stream.delivered)
     for piece in random_slices(random, arriving):
@@ -199,7 +199,7 @@ def test_several_keys_and_hierarchies_do_not_archive_yet(tmp_path):
 
     def chains(text):
         named = (story.live.schema, story.nature.columns, "type")
-        return workload_of(text, *named, key_groups=2, pasts=given).chains
+        return workload_of(text, *named, key_groups=2, archive_set=given).chains
 
     window = f"WITHIN 4{unit(story)}"
     with pytest.raises(QueryError, match="share one key"):
@@ -212,7 +212,7 @@ def test_late_events_are_not_archived(tmp_path):
     columns = {"t": pa.int64(), "k": pa.int64(), "type": pa.string()}
     own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type", day=10)
     found = replace(open_archives({"a": own}, "a", streaming=True), archiving=ArchiveSink(own, 1))
-    job = workload_of("SEQ(A a) WITHIN 5", pa.schema(columns), "t", "type", pasts=found, deliver_late=True)
+    job = workload_of("SEQ(A a) WITHIN 5", pa.schema(columns), "t", "type", archive_set=found, deliver_late=True)
     stream = ArchivingStream(job, 1, own, Random(0))
     for times in ([1, 9], [2, 12], [20]):
         piece = pa.table({"t": times, "k": [1] * len(times), "type": ["A"] * len(times)})
@@ -238,7 +238,7 @@ def test_an_event_right_behind_the_archive_belongs_to_the_past(tmp_path):
     assert found.first_cut("us") == 1_000_501
     found = replace(found, archiving=ArchiveSink(own, 1))
     text = "SEQ(A a) WITHIN 5 seconds JOIN ARCHIVE a SEQ(A p) RANGE 1 minute BEFORE START ON [k]"
-    job = workload_of(text, pa.schema(columns), "t", "type", pasts=found)
+    job = workload_of(text, pa.schema(columns), "t", "type", archive_set=found)
     stream = ArchivingStream(job, 1, own, Random(1))
     for micros in ((1_000_500, 1_000_900), (1_002_000,), (9_000_000,)):
         stream.tried(lambda micros=micros: stream.feed(events(*micros)))
@@ -258,7 +258,7 @@ def test_why_one_key_group_has_all_events():
 
     def stage(on: str, own: str | None):
         text = f"{live} JOIN ARCHIVE old SEQ(A p) RANGE 9 BEFORE START ON {on}"
-        (chain,) = workload_of(text, columns, "t", "type", pasts=open_archives({"old": old}, own)).chains
+        (chain,) = workload_of(text, columns, "t", "type", archive_set=open_archives({"old": old}, own)).chains
         return chain.stages[0]
 
     assert stage("[k]", "old").key == ("k",)

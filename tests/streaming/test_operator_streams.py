@@ -19,7 +19,7 @@ def job(op: ensue.UserOperator) -> Workload:
 def test_a_job_reads_back_with_its_operators():
     op = ensue.operator("of_a_stream", q=lambda a, b: a.x < b.x, known=False)
     again = Workload.read(job(op).texts, [op])
-    assert again.asked == job(op).asked
+    assert again.specs == job(op).specs
     assert again.texts == job(op).texts
 
 
@@ -39,8 +39,8 @@ def test_a_changed_operator_is_refused():
 
 def test_the_end_of_a_stream_knows_the_operators_that_began_it():
     op = ensue.operator("began_it", q=lambda a, b: a.x < b.x, known=False)
-    register_job(job(op).asked)
-    assert Workload.read(job(op).texts).asked == job(op).asked
+    register_job(job(op).specs)
+    assert Workload.read(job(op).texts).specs == job(op).specs
 
 
 def test_jobs_travel_with_their_functions():
@@ -49,4 +49,4 @@ def test_jobs_travel_with_their_functions():
     op = ensue.operator("travels", q=lambda a, b: a.x < b.x, known=False)
     came = cloudpickle.loads(cloudpickle.dumps(job(op).chains[0]))
     assert came.text == job(op).chains[0].text
-    assert came.asked[0].query.pattern.parts[0].operator.q is not op.q
+    assert came.specs[0].query.pattern.parts[0].operator.q is not op.q

@@ -279,10 +279,10 @@ def test_where_the_bound_cannot_be_kept(streams):
 def test_a_concern_is_said_once():
     quiet = dict.fromkeys(BatchProgress.__slots__, 0)
     concerns = StreamWarnings()
-    assert concerns.of(BatchProgress(**quiet | {"events": 4, "late": 2})) == []
-    assert len(concerns.of(BatchProgress(**quiet | {"events": 4, "late": 3, "ahead": 1}))) == 2
-    assert concerns.of(BatchProgress(**quiet | {"events": 4, "late": 4, "ahead": 1})) == []
-    assert len(concerns.of(BatchProgress(**quiet | {"dropped": 1}))) == 1
+    assert concerns.take_new(BatchProgress(**quiet | {"events": 4, "late": 2})) == []
+    assert len(concerns.take_new(BatchProgress(**quiet | {"events": 4, "late": 3, "ahead": 1}))) == 2
+    assert concerns.take_new(BatchProgress(**quiet | {"events": 4, "late": 4, "ahead": 1})) == []
+    assert len(concerns.take_new(BatchProgress(**quiet | {"dropped": 1}))) == 1
 
 
 # ------------------------------------------------------------------------------ idle sources

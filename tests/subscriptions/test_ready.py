@@ -26,7 +26,7 @@ class Named:
     def empty(self):
         return Ready(made="empty", names=set(), taken=[])
 
-    def opened(self, snapshot):
+    def load(self, snapshot):
         names = {name for name, _, _ in SubscriptionNames.open(snapshot.part("names"))}
         return Ready(made=snapshot.version, names=names, taken=[])
 

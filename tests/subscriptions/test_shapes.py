@@ -124,7 +124,7 @@ def test_one_that_is_cancelled_loses_its_state():
     matcher.drop_cancelled()
     matcher.advance(0)
     assert matcher.partial_matches == 0
-    assert not len(matcher.patterns.held())
+    assert not len(matcher.patterns.get_held_rows())
     assert list(matcher.subscription_set.patterns.members) == ["b"]
 
 

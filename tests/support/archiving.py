@@ -94,6 +94,6 @@ class ArchivingStream(Stream):
             head, chain = store.head(), self.workload.chains[place[0]]
             task = Task(chain) if head is None else rebuild_task(store, head, chain)
             past = getattr(task.matcher, "past", None)
-            pasts = [past] if past is not None else task.matcher.pasts.values()
+            pasts = [past] if past is not None else task.matcher.archived.values()
             found += [table for past in pasts if past.own for table in past.recent]
         return pa.concat_tables([self.archive.shape.arrow.empty_table(), *found])

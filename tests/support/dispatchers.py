@@ -149,7 +149,7 @@ class Scene:
     async def rested(self) -> None:
         """Returns once all that can be sent now is sent."""
         async with asyncio.timeout(30):
-            await self.dispatcher.rested()
+            await self.dispatcher.wait_until_idle()
 
     async def later(self, seconds: float) -> None:
         """Lets time pass, and what becomes due happen."""

@@ -13,7 +13,7 @@ from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.parser.row_pattern.clause import read_clause
 from ensue.parser.sql.clause_finder import parse_sql
 from ensue.parser.sql.clause_join import read_archive_join
-from ensue.reference import Event, join_matches, value_of
+from ensue.reference import Event, compute_value, join_matches
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.event_table import create_schema
 
@@ -70,7 +70,7 @@ class Told:
         schema = create_schema(SCHEMA, time="ts", type=None, order=("row",)).schema
         asked = check_archive_join(self.archive_join, schema, {"old": schema})
         rows = join_matches(asked, _events(self.live), {"old": _events(self.whole)})
-        return Counter(tuple(value_of(r.expr, row.binding) for r in asked.returns) for row in rows)
+        return Counter(tuple(compute_value(r.expr, row.binding) for r in asked.returns) for row in rows)
 
 
 def _events(table: pa.Table) -> list[Event]:

@@ -60,7 +60,7 @@ def workload_of(
     deliver_late: bool = False,
     planning: PlannerOptions = DEFAULT_OPTIONS,
     streaming: bool = True,
-    pasts: ArchiveSet = NO_ARCHIVES,
+    archive_set: ArchiveSet = NO_ARCHIVES,
     access: AccessOptions = ANY_ACCESS,
 ) -> Workload:
     """The workload of some queries over a stream."""
@@ -78,7 +78,7 @@ def workload_of(
         planning=planning, access=access,
     )  # fmt: skip
     source = SourceSchema(arrow, time, type, order, location, by_type, space)
-    return Workload(asked, source, wishes, key_groups, deliver_late, pasts)
+    return Workload(asked, source, wishes, key_groups, deliver_late, archive_set)
 
 
 def delayed(random: Random, events: pa.Table, source: SourceSchema) -> tuple[pa.Table, int]:
@@ -228,7 +228,7 @@ class Stream:
             if blobs:
                 found += key_group.take(slice, blobs)
         found += key_group.end()
-        saved = key_group.saved()
+        saved = key_group.save_state()
         for k, part in enumerate(saved.parts):
             of = (k, len(saved.parts))
             import_part(self.stores[place], chain, number, of, part, saved.timer)

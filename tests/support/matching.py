@@ -14,4 +14,4 @@ def match_in_order(
     """All matches of a query, or of one with its timed-out partial matches."""
     if isinstance(queries, CompiledQuery):
         return match_queries((queries,), events, progress).tables[0]
-    return queries.merged(match_queries(queries.queries, events, progress).tables)
+    return queries.merge(match_queries(queries.queries, events, progress).tables)

@@ -30,7 +30,7 @@ class Restless:
         first = choose_plan(query, schema, planning, python=python)
         self.plans = [first]
         for structure, off in product(STRUCTURES, RULES):
-            wanted = replace(planning, structure=structure).without(off)
+            wanted = replace(planning, structure=structure).disable(off)
             try:
                 plan = choose_plan(query, schema, wanted, python=python)
             except QueryError:

@@ -281,7 +281,9 @@ def found(row_pattern: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]
     keys = [key.column for key in row_pattern.partition]
     partitions = partition_rows(table, keys, row_pattern.order)
     result = RowPatternProjection(plan, table.schema)
-    whole = result.whole(partitions, RowMatchFinder(plan).find(partitions, SearchState.whole(partitions.bounds)))
+    whole = result.build_table(
+        partitions, RowMatchFinder(plan).find(partitions, SearchState.from_complete(partitions.bounds))
+    )
     names = [*(key.name for key in row_pattern.partition)]
     names += [] if row_pattern.rows is RowsPerMatch.ONE else ["id"]
     names += [measure.name for measure in row_pattern.measures]

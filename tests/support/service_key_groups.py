@@ -30,7 +30,7 @@ class Here:
         self.lose = lose or (lambda: False)  # whether a micro-batch is lost before it is committed
         self.batch = 0
         self.stores = [DictStore() for _ in range(key_groups)]
-        self.offset = self.planned = 0
+        self.offset = self.plan_queries = 0
         self.repeated = 0
         self.parcels = []  # how many steps each of them had
 
@@ -50,11 +50,11 @@ class Here:
         """Called with every round: then it goes on by a micro-batch."""
         if self.broken is not None:
             return self.broken
-        self.planned = max(self.planned, self.offset)
-        if self.planned == self.offset:  # else it is done again, up to where it was
-            self.planned = StepFiles(self.folder).last
-        if self.planned > self.offset:
-            self.step(self.planned)
+        self.plan_queries = max(self.plan_queries, self.offset)
+        if self.plan_queries == self.offset:  # else it is done again, up to where it was
+            self.plan_queries = StepFiles(self.folder).last
+        if self.plan_queries > self.offset:
+            self.step(self.plan_queries)
         return None
 
     def step(self, last):
@@ -71,7 +71,7 @@ class Here:
             tables = kept.take(unpack_steps(given))
             kept.keep(given)
             found += [(place, position, table, None) for position, table in tables]
-            found.append((place, kept.task.position, None, kept.task.counted()))
+            found.append((place, kept.task.position, None, kept.task.format_counters()))
         table = pa.Table.from_pylist(
             [dict(zip(RESULT_SCHEMA.names, row, strict=True)) for row in found], schema=RESULT_SCHEMA
         )

@@ -33,7 +33,7 @@ class Shelved:
     def pinned(self) -> "Shelved":
         return self
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {"kind": "shelved", "version": "7"}
 
     def layout(self) -> ArchiveLayout:

@@ -82,10 +82,10 @@ class CountingStage:
     def matches(self, found):
         return found[0].num_rows
 
-    def delivered(self, found):
+    def iterate_outputs(self, found):
         yield 0, found[0]
 
-    def sent(self, found):  # noqa: ARG002
+    def iterate_forwarded(self, found):  # noqa: ARG002
         return iter(())
 
 
@@ -148,9 +148,9 @@ def counting(folder, *, key_groups=2, version=None, deliver_late=False):
     """The workload of one such stage, as far as runners ask for it."""
     source = SourceSchema(EVENTS, "at")
     stage = CountingStage(str(folder), version)
-    text = json.dumps({"format": FORMAT, "asked": [{"name": None, "number": 0, "query": "counting"}]})
+    text = json.dumps({"format": FORMAT, "queries": [{"name": None, "number": 0, "query": "counting"}]})
     chain = Pipeline((), source, (stage,), key_groups, text, deliver_late)
     return SimpleNamespace(
-        chains=(chain,), source=source, outputs=stage.outputs, types=None, alone=True,
-        works=(), asked=(), deliver_late=deliver_late,
+        chains=(chain,), source=source, outputs=stage.outputs, types=None, is_single=True,
+        works=(), specs=(), deliver_late=deliver_late,
     )  # fmt: skip

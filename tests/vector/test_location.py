@@ -180,6 +180,6 @@ def test_what_is_no_location_is_refused(location, space, problem):
 def test_a_source_is_described_and_read_again(location, space):
     events = table(x=[1.0], y=[1.0], place=["POINT (1 1)"])
     shape = create_schema(events.schema, time="t", type=None, order=())
-    source = SourceSchema.of(shape, SourceOptions(time="t", location=location, space=space))
-    described = json.loads(json.dumps(source.described()))
-    assert SourceSchema.again(described) == source
+    source = SourceSchema.from_options(shape, SourceOptions(time="t", location=location, space=space))
+    described = json.loads(json.dumps(source.to_dict()))
+    assert SourceSchema.from_dict(described) == source

@@ -90,7 +90,7 @@ def test_what_was_opened_is_mapped_and_changes_stay_here(tmp_path):
     opened.release(square)
     assert len(Regions.open(tmp_path, "earth")) == 2
     for name, array in opened.arrays().items():
-        again = Regions.of_arrays("earth", opened.arrays()).arrays()[name]
+        again = Regions.from_arrays("earth", opened.arrays()).arrays()[name]
         np.testing.assert_array_equal(array, again)
 
 

@@ -73,19 +73,19 @@ class Way:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self.places = list(places)
-        self._behind = [0.0]
+        self._find_late = [0.0]
         for a, b in pairwise(self.places):
-            self._behind.append(self._behind[-1] + hypot(*apart(a, b)))
+            self._find_late.append(self._find_late[-1] + hypot(*apart(a, b)))
 
     @property
     def length(self) -> float:
-        return self._behind[-1]
+        return self._find_late[-1]
 
     def at(self, metres: float) -> Place:
         """The place so many metres from the beginning."""
         k = self._part(metres)
         (ax, ay), (bx, by) = self.places[k], self.places[k + 1]
-        share = (metres - self._behind[k]) / (self._behind[k + 1] - self._behind[k])
+        share = (metres - self._find_late[k]) / (self._find_late[k + 1] - self._find_late[k])
         return ax + share * (bx - ax), ay + share * (by - ay)
 
     def heading(self, metres: float) -> tuple[float, float]:
@@ -96,10 +96,10 @@ class Way:
 
     def passes(self, place: Place) -> float | None:
         """Where it passes one of its corners; None: it does not."""
-        return self._behind[self.places.index(place)] if place in self.places else None
+        return self._find_late[self.places.index(place)] if place in self.places else None
 
     def _part(self, metres: float) -> int:
-        return min(max(bisect_right(self._behind, metres) - 1, 0), len(self.places) - 2)
+        return min(max(bisect_right(self._find_late, metres) - 1, 0), len(self.places) - 2)
 
 
 def road(a: str, b: str) -> list[Place]:

@@ -176,7 +176,7 @@ class _Rewriter:
                 by = _length(tolerance or self.subscription.concurrent)
                 return Concurrent(self.expression(first), self.expression(second), by)
             case SpatialCondition():
-                return self.placed(expression)
+                return self.rewrite_spatial(expression)
             case Conjunction(parts):
                 return Conjunction(Unordered(flatten_parts(map(self.expression, parts), Conjunction)))
             case Disjunction(parts):
@@ -190,7 +190,7 @@ class _Rewriter:
             case IntervalBetween(first, second):
                 return IntervalBetween(self.expression(first), self.expression(second))
 
-    def placed(self, placed: SpatialCondition) -> SpatialCondition:
+    def rewrite_spatial(self, placed: SpatialCondition) -> SpatialCondition:
         place, number, comparison = placed.place, placed.number, placed.comparison
         if placed.where is SpatialRelation.SAME and number is None:
             number = self.subscription.same_place

@@ -133,7 +133,7 @@ def derive_steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Patt
                 if not is_optional(part):
                     return
                 left += tuple(find_open_loops(part, (*place, k)))
-                skips += tuple(_closed_loops(part, (*place, k)))
+                skips += tuple(_iterate_closed_loops(part, (*place, k)))
                 guards += tuple(collect_guards(part))
         case And(parts=inner):
             for k, part in enumerate(inner):
@@ -211,7 +211,7 @@ def find_open_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[L
         yield from find_open_loops(part, (*place, k))
 
 
-def _closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[LoopPosition]:
+def _iterate_closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[LoopPosition]:
     """Yields the loops that have not started and are skipped with this part.
 
     If a part is optional only as a whole, `(A+ a[], B b)?`, its inner loops are not skipped.
@@ -220,11 +220,11 @@ def _closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loo
     if (is_list(pattern) and not pattern.begun) or (is_loop(pattern) and pattern.begun is None):
         yield LoopPosition(place, pattern.leave)
     elif is_then(pattern) or get_form(pattern) is NodeForm.OPTION:
-        yield from _closed_loops(inner[0], (*place, 0))
+        yield from _iterate_closed_loops(inner[0], (*place, 0))
     elif is_optional(pattern) and not is_negation(pattern) and not is_repetition(pattern):
         for k, part in enumerate(inner):
             if is_optional(part):
-                yield from _closed_loops(part, (*place, k))
+                yield from _iterate_closed_loops(part, (*place, k))
 
 
 def get_end_step(pattern: Pattern) -> PatternStep:
@@ -233,7 +233,7 @@ def get_end_step(pattern: Pattern) -> PatternStep:
     >>> [loop.leave.name for loop in get_end_step(Kleene(Atom("B", "b"), 0, None)).skips]
     ['FORK']
     """
-    left, skips = tuple(find_open_loops(pattern)), tuple(_closed_loops(pattern))
+    left, skips = tuple(find_open_loops(pattern)), tuple(_iterate_closed_loops(pattern))
     return PatternStep("", DONE, left=left, skips=skips)
 
 

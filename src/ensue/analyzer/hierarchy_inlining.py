@@ -398,7 +398,7 @@ def inline_layer(
     `times` are the start and end columns of raw events.
     """
     known = {layer.name: layer for layer in layers}
-    return _Inlining(known, gone, times).of(known[layers[-1].name if name is None else name])
+    return _Inlining(known, gone, times).inline(known[layers[-1].name if name is None else name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +407,7 @@ class _Inlining:
     gone: Collection[InlinedVariable]
     times: tuple[str, str]
 
-    def of(self, layer: Layer) -> InlinedQuery:
+    def inline(self, layer: Layer) -> InlinedQuery:
         query = add_inferred_equivalence(layer.query)
         own = list(iterate_atoms(query.pattern))
         replaced = [a for a in own if (layer.name, a.variable) in self.gone]
@@ -421,7 +421,7 @@ class _Inlining:
     def _inline_event(self, above: InlinedQuery, box: Atom, taken: set[str]) -> InlinedQuery:
         """Replaces a complex event in a query by the pattern of its layer."""
         x, layer = box.variable, self.known[str(box.type)]
-        below = self.of(layer)
+        below = self.inline(layer)
         names = {a.variable: _create_name(x, a.variable, taken) for a in iterate_atoms(below.query.pattern)}
         boxes = {b.box: _create_name(x, b.box, taken) for b in below.boxes}
         inside = _rename_query(below.query, names)

@@ -20,8 +20,7 @@ from ensue.analyzer.query import (
     resolve_event_types,
     resolve_time_field,
 )
-from ensue.analyzer.row_pattern_checks import check_row_pattern as checked_clause
-from ensue.analyzer.row_pattern_checks import get_output_kinds
+from ensue.analyzer.row_pattern_checks import check_row_pattern, get_output_kinds
 from ensue.analyzer.scopes import VariableRoles, collect_roles, normalize_clause, normalize_return, normalize_returns
 from ensue.analyzer.spatial import reject_location_list, resolve_location
 from ensue.analyzer.time_zones import apply_time_zones
@@ -112,7 +111,7 @@ def check_archive_join(
                 check_condition(expr, types.kind, "ON")
         patterns = [side.pattern for side, _ in sides if isinstance(side, Query)]
         lists = {name for pattern in patterns for name in get_kleene_variables(pattern)}
-        named = expand_field_stars(query.returns, build_field_lookup(types.of, patterns), lists)
+        named = expand_field_stars(query.returns, build_field_lookup(types.by_variable, patterns), lists)
         check_columns(named)
         returns = tuple(replace(r, expr=types.resolve(r.expr)) for r in named)
         having = None if query.having is None else types.resolve(query.having)
@@ -131,38 +130,38 @@ class _Types:
 
     def __init__(self, sides: Iterable[tuple[JoinSide, Schema]], *, sql: bool) -> None:
         self.sql = sql  # whether SQL's implicit casts apply
-        self.of: dict[str, EventType] = {}
+        self.by_variable: dict[str, EventType] = {}
         self.schemas: dict[str, Schema] = {}
         self.space = "plane"
         for query, schema in sides:
             if isinstance(query, RowPatternSide):
-                self.of[query.alias] = EventType(query.alias, get_side_kinds(query, schema))
+                self.by_variable[query.alias] = EventType(query.alias, get_side_kinds(query, schema))
                 continue
             types = resolve_event_types(query, schema)
             types |= get_result_types(query.pattern, types, schema)
-            self.of |= types
+            self.by_variable |= types
             self.schemas |= dict.fromkeys(types, schema)
             if schema.location is not None and schema.space == "earth":
                 self.space = schema.space
 
     def kind(self, field: FieldRef) -> ValueKind:
         assert field.name is not None
-        return self.of[field.variable].kind_of(field.name, field.span, field.variable)
+        return self.by_variable[field.variable].get_kind(field.name, field.span, field.variable)
 
     def resolve(self, expr: Expr) -> Expr:
         """Resolves `a.start`, `a.end` and `a.location` to the columns of the side of `a`."""
 
         def change(node: Expr) -> Expr:
             if isinstance(node, FieldRef) and node.variable in self.schemas:
-                node = resolve_time_field(node, self.of, self.schemas[node.variable])
-            return resolve_location(node, self.of, self.schemas, self.space)
+                node = resolve_time_field(node, self.by_variable, self.schemas[node.variable])
+            return resolve_location(node, self.by_variable, self.schemas, self.space)
 
         resolved = rewrite_expr(expr, change)
         return apply_time_zones(add_implicit_casts(resolved, self.kind) if self.sql else resolved, self.zone)
 
     def zone(self, field: FieldRef) -> str | None:
         schema = self.schemas.get(field.variable)
-        return None if schema is None else get_field_zone(field, self.of, schema)
+        return None if schema is None else get_field_zone(field, self.by_variable, schema)
 
 
 def _list_variables(query: JoinSide) -> list[tuple[str, Span | None]]:
@@ -260,7 +259,7 @@ def _resolve_side(side: JoinSide, schema: Schema, *, streaming: bool = False) ->
     if not isinstance(side, RowPatternSide):
         return check_query(side, schema, streaming=streaming)
     zones = {name: schema.session or zone for name, zone in schema.zones.items()}
-    clause = checked_clause(side.row_pattern, get_clause_columns(schema), zones)
+    clause = check_row_pattern(side.row_pattern, get_clause_columns(schema), zones)
     first = clause.order[0].expr
     assert isinstance(first, FieldRef)
     if schema.intervals or first.name != schema.end:

@@ -39,12 +39,12 @@ Group = frozenset[int]  # numbers of parts
 class TimeAnchor:
     """A point in time: the end or start of a group, or a constant."""
 
-    of: Group | TimePoint
+    anchor: Group | TimePoint
     end: bool = True
 
     @property
     def group(self) -> Group:
-        return frozenset() if isinstance(self.of, TimePoint) else self.of
+        return frozenset() if isinstance(self.anchor, TimePoint) else self.anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class SubscriptionAlternative:
     asks: tuple[tuple[int, str, str, VariableField], ...] = ()  # (part, name, operator, field)
     root: Group = frozenset()
 
-    def group_of(self, variable: str) -> Group | None:
+    def find_group(self, variable: str) -> Group | None:
         return dict(self.bound).get(variable)
 
 
@@ -164,7 +164,7 @@ class _Flattening:
     def _resolve_reads(self, way: SubscriptionAlternative) -> SubscriptionAlternative | None:
         """Turns reads of variables into conditions; None if a variable is not bound."""
         for part, name, operator, other_field in way.asks:
-            group = way.group_of(other_field.variable)
+            group = way.find_group(other_field.variable)
             if group is None:
                 return None
             (other,) = (n for n in group if isinstance(way.parts[n], EventTest))
@@ -180,7 +180,7 @@ class _Flattening:
         for other in gone.absent:
             comparisons = []
             for part, name, operator, wanted in other.asks:
-                group = way.group_of(wanted.variable)
+                group = way.find_group(wanted.variable)
                 if group is None and self.below:
                     raise QueryError(
                         f"${wanted.variable};.{wanted.name} is read across two negations",
@@ -205,7 +205,7 @@ class _Flattening:
             case EventAtom():
                 yield self._add_atom(expression, way)
             case VariableUse(variable):
-                known = way.group_of(variable)
+                known = way.find_group(variable)
                 if known is not None:
                     yield way, known
                     return
@@ -323,8 +323,8 @@ class _Flattening:
 
     def _resolve_bound_reads(self, way: SubscriptionAlternative) -> SubscriptionAlternative:
         """Turns reads of variables that are bound in it into conditions, and keeps the others."""
-        bound = replace(way, asks=tuple(a for a in way.asks if way.group_of(a[3].variable)))
-        others = tuple(a for a in way.asks if not way.group_of(a[3].variable))
+        bound = replace(way, asks=tuple(a for a in way.asks if way.find_group(a[3].variable)))
+        others = tuple(a for a in way.asks if not way.find_group(a[3].variable))
         settled = self._resolve_reads(bound)
         assert settled is not None
         return replace(settled, asks=others)
@@ -357,7 +357,7 @@ def _bound_times(
             TimeConstraint(since, TimeAnchor(c, end=False), strict=True, span=span),
             TimeConstraint(until, TimeAnchor(c), length, most=True, span=span),
         )
-    bound = until if length is not None else TimeAnchor(until.of)  # AFTER starts at b's end
+    bound = until if length is not None else TimeAnchor(until.anchor)  # AFTER starts at b's end
     return (TimeConstraint(bound, TimeAnchor(c, end=False), length, strict=True, span=span),)
 
 

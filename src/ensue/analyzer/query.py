@@ -94,7 +94,7 @@ def build_field_lookup(types: Mapping[str, EventType], patterns: Iterable[Patter
             yield from (*TIME_ATTRIBUTES, *(name for name, _ in own[variable].z))
             return
         for name in (*types[variable].fields, *sorted(types[variable].unlike)):
-            types[variable].kind_of(name, event.span, variable)  # raises for ambiguous fields
+            types[variable].get_kind(name, event.span, variable)  # raises for ambiguous fields
             yield name
 
     return fields_of
@@ -166,7 +166,7 @@ def check_query(query: Query, schema: Schema, *, streaming: bool = False, derive
 
         def kind(field: FieldRef) -> ValueKind:
             assert field.name is not None
-            return types[field.variable].kind_of(field.name, field.span, field.variable)
+            return types[field.variable].get_kind(field.name, field.span, field.variable)
 
         query = replace(query, pattern=rewrite_interval_ends(query.pattern, bound))
         for end in get_interval_ends(query.pattern):
@@ -361,7 +361,7 @@ def _check_interval_end(
 
 def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) -> None:
     name = equivalence.field_name
-    kinds = ((v, t.kind_of(name, equivalence.span, v)) for v, t in types.items())
+    kinds = ((v, t.get_kind(name, equivalence.span, v)) for v, t in types.items())
     check_equivalence_kinds(equivalence, kinds)
 
 

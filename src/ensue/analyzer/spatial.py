@@ -46,7 +46,7 @@ def check_constant_location(call: FunctionCall) -> None:
 
 def check_spatial_call(call: FunctionCall) -> None:
     """Raises a QueryError for an unsupported call over constant locations."""
-    takes = FUNCTIONS[call.function].wanted(len(call.arguments))
+    takes = FUNCTIONS[call.function].get_argument_types(len(call.arguments))
     places = [a for a, t in zip(call.arguments, takes, strict=True) if t is ArgumentType.PLACE]
     if not places:
         return
@@ -102,7 +102,7 @@ def resolve_location(expr: Expr, types: Mapping[str, EventType], schemas: Mappin
         case FieldRef(name=name) if name == LOCATION_FIELD and name not in types[expr.variable].fields:
             return _locate_event(expr, types[expr.variable], schemas[expr.variable])
         case FunctionCall(function=function, arguments=arguments):
-            takes = FUNCTIONS[function].wanted(len(arguments))
+            takes = FUNCTIONS[function].get_argument_types(len(arguments))
             resolved = tuple(
                 _as_place(argument, types, schemas) if type_ is ArgumentType.PLACE else argument
                 for argument, type_ in zip(arguments, takes, strict=True)

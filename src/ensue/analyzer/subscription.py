@@ -106,7 +106,7 @@ class _Scopes:
 
     def __init__(self, variables: Mapping[str, Expression]) -> None:
         self.variables = variables
-        self.of: dict[str, Scope] = {}
+        self.by_name: dict[str, Scope] = {}
         self._first: dict[str, VariableUse] = {}
         self._negations = 0
 
@@ -125,10 +125,10 @@ class _Scopes:
 
     def _enter_variable(self, use: VariableUse, scope: Scope) -> None:
         name = use.variable
-        if name not in self.of:
-            self.of[name], self._first[name] = scope, use
+        if name not in self.by_name:
+            self.by_name[name], self._first[name] = scope, use
             self.visit(self.variables[name], scope)
-        elif (known := self.of[name]) != scope:
+        elif (known := self.by_name[name]) != scope:
             below = self._first[name] if len(known) > len(scope) else use
             raise QueryError(
                 f"${name}; is used both inside and outside a negation",
@@ -148,7 +148,7 @@ class _Readings:
 
     def visit(self, expression: Expression, names: frozenset[str] = frozenset(), below: int = 0) -> None:
         """Visits an expression; `names` are the bound variables, `below` the negations around."""
-        names |= self.bound(expression)
+        names |= self.find_bound(expression)
         match expression:
             case EventAtom():
                 for value in _iterate_reads(expression):
@@ -167,22 +167,22 @@ class _Readings:
                 for part in get_subexpressions(expression):
                     self.visit(part, names, below)
 
-    def bound(self, expression: Expression) -> frozenset[str]:
+    def find_bound(self, expression: Expression) -> frozenset[str]:
         """Returns the variables that every match of an expression binds."""
         match expression:
             case EventAtom():
                 return frozenset()
             case VariableUse(name):
                 if name not in self._bound:
-                    self._bound[name] = self.bound(self.variables[name]) | {name}
+                    self._bound[name] = self.find_bound(self.variables[name]) | {name}
                 return self._bound[name]
             case Disjunction(parts):
-                return frozenset.intersection(*(self.bound(part) for part in parts))
+                return frozenset.intersection(*(self.find_bound(part) for part in parts))
             case TemporalCondition(TemporalRelation.ABSENT, _, _):
                 *bases, _ = get_subexpressions(expression)
-                return frozenset[str]().union(*(self.bound(base) for base in bases))
+                return frozenset[str]().union(*(self.find_bound(base) for base in bases))
             case TemporalCondition() | Concurrent() | SpatialCondition() | Conjunction():
-                return frozenset[str]().union(*(self.bound(p) for p in get_subexpressions(expression)))
+                return frozenset[str]().union(*(self.find_bound(p) for p in get_subexpressions(expression)))
 
     def _require(self, value: VariableField, reader: EventAtom, names: frozenset[str]) -> None:
         name = value.variable
@@ -205,7 +205,7 @@ class _Readings:
             )
 
     def _require_near(self, value: VariableField, below: int) -> None:
-        if below - len(self.scopes.of[value.variable]) > 1:
+        if below - len(self.scopes.by_name[value.variable]) > 1:
             raise QueryError(
                 f"${value.variable};.{value.name} is read across two negations",
                 hint="compare with a variable of the negation around it",
@@ -213,13 +213,13 @@ class _Readings:
             )
 
     def _unread_error(self, name: str, span: Span | None) -> QueryError:
-        if name not in self.scopes.of:
+        if name not in self.scopes.by_name:
             return QueryError(
                 f"${name}; is read here, but used as an event nowhere",
                 hint=f"make it part of the match: ${name}; && ...",
                 span=span,
             )
-        if self.scopes.of[name]:
+        if self.scopes.by_name[name]:
             return QueryError(
                 f"${name}; is used only inside a negation, so it cannot be read outside",
                 hint="an absent event has no fields: reverse the comparison and write it inside the negation",

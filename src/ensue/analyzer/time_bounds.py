@@ -180,9 +180,9 @@ class TimeFields:
         later = positions.get(field.at)
         if later is None:
             return None
-        return self.of(field.variable, later, field.name == self.schema.end)
+        return self.get_node(field.variable, later, field.name == self.schema.end)
 
-    def of(self, variable: str, last: bool, end: bool) -> Node:
+    def get_node(self, variable: str, last: bool, end: bool) -> Node:
         return (variable, last and variable in self.kleene, end and self.schema.intervals)
 
     def constant(self, literal: Literal) -> TimeSum | None:
@@ -344,11 +344,11 @@ def _compute_span(alternative: BoundVariables, query: Query, times: TimeFields) 
     zero = Fraction(0)
     for v in alternative.events:
         for last in (False, True):
-            at_most(times.of(v, last, True), times.of(v, last, False), zero)
+            at_most(times.get_node(v, last, True), times.get_node(v, last, False), zero)
         for end in (False, True):
-            at_most(times.of(v, True, end), times.of(v, False, end), zero)
+            at_most(times.get_node(v, True, end), times.get_node(v, False, end), zero)
     for left, right in alternative.order:
-        at_most(times.of(right, False, False), times.of(left, True, True), zero)
+        at_most(times.get_node(right, False, False), times.get_node(left, True, True), zero)
     for condition in query.where:
         if get_variables(condition) <= {*alternative.events}:
             moving = any(r.at is EventPosition.CURRENT for r in iterate_references(condition))
@@ -356,9 +356,9 @@ def _compute_span(alternative: BoundVariables, query: Query, times: TimeFields) 
                 for x, y, width in times.edges(condition, last):
                     at_most(x, y, width)
     longest = zero
-    lasts = [times.of(v, True, True) for v in alternative.events]
+    lasts = [times.get_node(v, True, True) for v in alternative.events]
     for v in alternative.events:
-        reached = _find_shortest_paths(times.of(v, False, False), edges)
+        reached = _find_shortest_paths(times.get_node(v, False, False), edges)
         if reached is None:
             return None
         for final in lasts:

@@ -75,7 +75,7 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
 
 def _convert_to_local(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     record = FUNCTIONS[call.function]
-    takes = record.wanted(len(call.arguments))
+    takes = record.get_argument_types(len(call.arguments))
     zones = [
         get_time_zone(argument, zone_of_field) if type_ in (ArgumentType.TIME, ArgumentType.MOMENT) else None
         for argument, type_ in zip(call.arguments, takes, strict=True)

@@ -298,19 +298,19 @@ def _require_event(part: Pattern) -> Atom | Kleene:
 def _build_query(query: Query, state: _State, time: str) -> Query:
     judge = _Conditions(query, state, time)
     parts: list[Pattern] = list(state.bound)
-    where = judge.known()
+    where = judge.list_known()
     if judge.further is not None:
         parts.append(Not(judge.further))
-        where += judge.of_further(judge.further)
+        where += judge.list_further(judge.further)
     skipped: list[str] = []
     for part in state.awaited:
         if is_negation(part):
             parts.append(part)
-            where += judge.of_negation(part, skipped)
+            where += judge.list_negation(part, skipped)
             continue
         atom = next(iterate_positive_atoms(part))
         parts.append(Not(atom))
-        where += judge.of_awaited(atom, skipped)
+        where += judge.list_awaited(atom, skipped)
         skipped.append(atom.variable)
     return replace(
         query,
@@ -352,7 +352,7 @@ class _Conditions:
         self.where = query.where
         self.time = time
 
-    def known(self) -> list[Expr]:
+    def list_known(self) -> list[Expr]:
         """Returns the conditions that depend on bound events only."""
         return [c for c in self.where if self._is_known(c)]
 
@@ -367,7 +367,7 @@ class _Conditions:
             return False
         return not (isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1)
 
-    def of_further(self, further: Atom) -> list[Expr]:
+    def list_further(self, further: Atom) -> list[Expr]:
         """Returns the conditions on another event of the open Kleene variable."""
         variable = self.open
 
@@ -384,12 +384,12 @@ class _Conditions:
 
         running = [
             c
-            for c in self.known()
+            for c in self.list_known()
             if any(r.variable == variable and r.at in MOVING_POSITIONS for r in iterate_references(c))
         ]
         return [_bind_condition(rewrite_expr(c, moved), further, self.time) for c in running]
 
-    def of_awaited(self, atom: Atom, skipped: Sequence[str]) -> list[Expr]:
+    def list_awaited(self, atom: Atom, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on the first event of the next variable, after skipped ones."""
         conditions: list[Expr] = []
         reached = {*self.bound, *skipped, atom.variable}
@@ -422,7 +422,7 @@ class _Conditions:
 
         return rewrite_expr(condition, single)
 
-    def of_negation(self, negation: Not, skipped: Sequence[str]) -> list[Expr]:
+    def list_negation(self, negation: Not, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on a negation among the awaited parts."""
         inside = {a.variable for a in iterate_atoms(negation)}
         conditions = [_drop_unbound(c, skipped) for c in self.where if get_variables(c) & inside]

@@ -302,7 +302,7 @@ def _infer_call(function: str, arguments: Sequence[Expr], kind_of_field: KindLoo
     _reject_rounded(*arguments)
     kinds = [infer_kind(argument, kind_of_field) for argument in arguments]
     record = FUNCTIONS[function]
-    takes = record.wanted(len(arguments))
+    takes = record.get_argument_types(len(arguments))
     for argument, kind, type_ in zip(arguments, kinds, takes, strict=True):
         if type_ is not ArgumentType.ANY:
             _expect(_WRITTEN.get(function, function), type_, argument, kind)

@@ -69,13 +69,13 @@ def resolve_operators(pattern: Pattern, types: Mapping[str, EventType], schema: 
         if not is_operator_call(node):
             return node
         _check_parameters(node, schema)
-        reads = tuple(_reads(node, k, types) for k in range(len(node.inputs)))
+        reads = tuple(_list_read_fields(node, k, types) for k in range(len(node.inputs)))
         return replace(node, reads=reads, time=get_result_time_kind(schema))
 
     return rewrite_pattern(pattern, fill)
 
 
-def _reads(node: OperatorCall, k: int, types: Mapping[str, EventType]) -> tuple[OperatorField, ...]:
+def _list_read_fields(node: OperatorCall, k: int, types: Mapping[str, EventType]) -> tuple[OperatorField, ...]:
     part = node.inputs[k]
     assert is_input(part)
     fields = types[part.variable].fields

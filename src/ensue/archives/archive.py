@@ -105,13 +105,13 @@ class Archive(Protocol):
     def pinned(self) -> "Archive":
         """The archive fixed to its current version: later writes are not visible."""
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Plain values, including the pinned version, by which a checkpoint identifies it."""
 
     def layout(self) -> ArchiveLayout:
         """Its metadata."""
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:
+    def read(self, request: ArchiveRead) -> ArchiveRows:
         """Reads events by key and time."""
 
 

@@ -62,10 +62,10 @@ class DeltaTableFiles:
         with _lock:
             return replace(self, number=int(self._newest().version()))
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {"identity": self.identity}
 
-    def partitioned_by(self) -> tuple[str, ...]:
+    def get_partition_columns(self) -> tuple[str, ...]:
         with _lock:
             return tuple(self._newest().metadata().partition_columns)
 

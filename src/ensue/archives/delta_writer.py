@@ -255,9 +255,9 @@ def _require_same_layout(archive: FileArchive, table: Any) -> None:
 def require_same_archive(archive: FileArchive, described: Mapping[str, object]) -> None:
     """Raises a StateError unless an archive is the one of a checkpoint.
 
-    `described` is the result of `archive.described()` when the checkpoint was written.
+    `described` is the result of `archive.describe()` when the checkpoint was written.
     """
-    now = archive.described()
+    now = archive.describe()
     for what in ("buckets", "key", "time", "type", "order", "identity"):
         values = [now.get(what), described.get(what)]
         if values[0] == values[1]:

@@ -156,11 +156,11 @@ def _build_condition(
             return False
         return kind_of_arrow(schema.field(name).type) in kinds
 
-    types, column = pieces.wanted.types, names.type_column
+    types, column = pieces.request.types, names.type_column
     if types and column is not None and has_kind(column, (ValueKind.STRING,)):
         parts.append(f"e.{_quote(column)} IN ({', '.join('?' * len(types))})")
         values += sorted(types)
-    join, table, field = "", None, pieces.wanted.field
+    join, table, field = "", None, pieces.request.field
     if field is not None and has_kind(field, _COMPARABLE):
         keys = cast_keys(pieces.keys, schema.field(field).type)
         distinct = keys.unique().drop_null()

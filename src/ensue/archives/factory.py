@@ -57,11 +57,11 @@ def open_archive(
         return frame_archive
     options.refuse_version("a table in memory")
     table = convert_to_table(place)
-    return TableArchive.of(table, options.shape(table.schema), options.key, options.complete)
+    return TableArchive.from_table(table, options.shape(table.schema), options.key, options.complete)
 
 
 def reopen_archive(described: Mapping[str, Any], known: Mapping[str, Archive] | None = None) -> Archive:
-    """Opens the archive that `Archive.described` describes, at the version it was pinned to.
+    """Opens the archive that `Archive.describe` describes, at the version it was pinned to.
 
     Tables in memory are looked up in `known` by version. Raises a StateError if the place has
     another archive now.
@@ -167,11 +167,11 @@ class ParquetFolder:
             return self
         return ParquetFolder(self.place, tuple(name for name, _, _ in self._list_files()))
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """The names of its files, if it is pinned."""
         return {} if self.names is None else {"files": list(self.names)}
 
-    def partitioned_by(self) -> tuple[str, ...]:
+    def get_partition_columns(self) -> tuple[str, ...]:
         return tuple(self.files().partitions)
 
     def files(self) -> FileList:

@@ -32,12 +32,12 @@ class StorageLayout:
 
 
 def read_files(
-    files: FileList, wanted: ArchiveRead, shape: StreamSchema, stored: StorageLayout, engine: str | None = None
+    files: FileList, request: ArchiveRead, shape: StreamSchema, stored: StorageLayout, engine: str | None = None
 ) -> ArchiveRows:
     """Reads events from files. `engine` is "duckdb" or "pyarrow"; None: DuckDB if it can."""
     began = perf_counter()
-    pieces = RowSelector(wanted, shape)
-    columns = get_read_columns(wanted, shape, () if stored.order is None else (stored.order,))
+    pieces = RowSelector(request, shape)
+    columns = get_read_columns(request, shape, () if stored.order is None else (stored.order,))
     pruner = FilePruner(pieces, stored.key, stored.buckets)
     numbers = pruner.files(files)
     decoded = None
@@ -83,10 +83,10 @@ class FileSource(Protocol):
     def files(self) -> FileList:
         """The files of the pinned or the current version."""
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """What identifies it besides kind, place and version."""
 
-    def partitioned_by(self) -> tuple[str, ...]: ...
+    def get_partition_columns(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class FileArchive:
     def pinned(self) -> "FileArchive":
         return replace(self, source=self.source.pinned())
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         schema = self.shape.schema
         return {
             "kind": self.source.kind,
@@ -118,7 +118,7 @@ class FileArchive:
             "key": list(self.key),
             "order": list(schema.order),
             "buckets": self.stored.buckets,
-            **self.source.described(),
+            **self.source.describe(),
         }
 
     def layout(self) -> ArchiveLayout:
@@ -135,18 +135,18 @@ class FileArchive:
             bytes=files.total_bytes,
             since=_find_bound(files, schema.start, first=True),
             until=_find_bound(files, schema.end, first=False),
-            partitioned_by=self.source.partitioned_by(),
+            partitioned_by=self.source.get_partition_columns(),
             sorted_by=(*self.key, schema.end) if own else (),
             buckets=self.stored.buckets,
             clustered=own or is_clustered(files, self.key),
         )
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:
+    def read(self, request: ArchiveRead) -> ArchiveRows:
         source = self.source
         if source.kind == "delta":
             source = source.pinned()  # so that an error can name the version
         try:
-            return read_files(source.files(), wanted, self.shape, self.stored, self.engine)
+            return read_files(source.files(), request, self.shape, self.stored, self.engine)
         except MissingFileError as error:
             if source.version is None:
                 raise

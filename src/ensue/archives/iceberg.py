@@ -38,11 +38,11 @@ class IcebergSnapshot:
     def pinned(self) -> "IcebergSnapshot":
         return self
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Nothing besides place and version: the access properties may hold secrets."""
         return {}
 
-    def partitioned_by(self) -> tuple[str, ...]:
+    def get_partition_columns(self) -> tuple[str, ...]:
         return tuple(part.name for part in self._table().spec().fields)
 
     def files(self) -> FileList:

@@ -47,7 +47,7 @@ class RowIndex:
         with self._lock:
             if len(self._codes) > self._known + _MAX_UNKNOWN:
                 self._build()
-            codes = np.unique(self._codes.encode(pieces.wanted.pieces.column(KEY)))
+            codes = np.unique(self._codes.encode(pieces.request.pieces.column(KEY)))
             codes = codes[(codes >= 0) & (codes < self._known)].astype(np.int64)
             first, last = self._offsets[codes], self._offsets[codes + 1]
             rows = self._rows
@@ -92,7 +92,7 @@ class TableArchive:
     complete: object | None = None
 
     @staticmethod
-    def of(table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object) -> "TableArchive":
+    def from_table(table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object) -> "TableArchive":
         """Sorts a table of events, and drops events without a usable time."""
         usable, _ = drop_bad_times(table, shape, "drop")
         places = find_stream_order(usable, shape)
@@ -102,7 +102,7 @@ class TableArchive:
     def pinned(self) -> "TableArchive":
         return self
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {
             "kind": "table",
             "place": "memory",
@@ -132,18 +132,18 @@ class TableArchive:
             clustered=True,
         )
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:
+    def read(self, request: ArchiveRead) -> ArchiveRows:
         began = perf_counter()
-        pieces = RowSelector(wanted, self.shape)
+        pieces = RowSelector(request, self.shape)
         events = self._prune(pieces)
         selected = events.filter(pa.array(pieces.holds(events)))
-        if wanted.columns is not None:
-            selected = selected.select(list(wanted.columns))
+        if request.columns is not None:
+            selected = selected.select(list(request.columns))
         return ArchiveRows(selected, rows=events.num_rows, seconds=perf_counter() - began)
 
     def _prune(self, pieces: RowSelector) -> pa.Table:
         """The events of the keys, or between the first and last time of all pieces."""
-        field = pieces.wanted.field
+        field = pieces.request.field
         if not len(pieces) or not self.events.num_rows:
             return self.events.slice(0, 0)
         times = self._ends if pieces.unit == self.shape.unit else None

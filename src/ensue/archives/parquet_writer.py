@@ -20,7 +20,7 @@ from ensue.archives.archive import BUCKET, DAY, ORDER
 from ensue.archives.parquet_metadata import split_path
 from ensue.errors import EventError
 from ensue.schema import ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.key_groups import assign_key_groups
 
@@ -68,7 +68,7 @@ class Clustering:
         days = self._compute_days(events, unit)
         buckets = assign_key_groups(events, self.key, self.buckets, unit)
         names = (self.start, self.end)
-        times = [vectors.from_arrow(events.column(n), unit, n).values for n in names]
+        times = [evaluation.from_arrow(events.column(n), unit, n).values for n in names]
         keys = [_rank_values(events.column(name)) for name in reversed(self.key)]
         order = np.lexsort((events.column(ORDER).to_numpy(), *times, *keys, buckets, days))
         ordered = events.take(pa.array(order))
@@ -81,7 +81,7 @@ class Clustering:
                 yield {DAY: text, BUCKET: str(buckets[first])}, ordered.slice(first, last - first)
 
     def _compute_days(self, events: pa.Table, unit: Unit) -> Ints:
-        vector = vectors.from_arrow(events.column(self.end), unit, self.end)
+        vector = evaluation.from_arrow(events.column(self.end), unit, self.end)
         values = np.asarray(vector.values)
         if vector.kind in _INSTANTS:
             return np.asarray(values // _DAY[unit], np.int64)

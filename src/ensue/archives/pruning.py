@@ -14,7 +14,7 @@ from ensue.archives.parquet_metadata import read_footer
 from ensue.archives.row_selection import RowSelector
 from ensue.errors import EventError
 from ensue.schema import ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import kind_of_arrow, plain_type
 from ensue.vector.key_groups import assign_key_groups
 
@@ -62,7 +62,7 @@ def convert_time_bounds(bounds: ColumnBounds, pieces: RowSelector) -> tuple[npt.
     slack = bounds.slack if pieces.unit == "ns" else -(-bounds.slack // 1_000)
     converted = []
     for column, open_end, sign in ((bounds.least, pieces.lowest, -1), (bounds.greatest, pieces.highest, 1)):
-        vector = vectors.from_arrow(column, pieces.unit)
+        vector = evaluation.from_arrow(column, pieces.unit)
         try:
             values = np.asarray(vector.values).astype(np.float64 if pieces.floats else np.int64)
         except EventError:  # too far away for 64 bits
@@ -81,7 +81,7 @@ class FilePruner:
     """Prunes the files and row groups of a read."""
 
     def __init__(self, pieces: RowSelector, key: tuple[str, ...], buckets: int | None) -> None:
-        field, keys = pieces.wanted.field, None
+        field, keys = pieces.request.field, None
         self._parts: dict[int, _PiecesPruner] = {}  # by bucket, where the read has its key
         if field is not None:
             type = plain_type(pieces.shape.arrow.field(field).type)
@@ -148,7 +148,7 @@ class _PiecesPruner:
         return numbers[self._overlap(first, last, low, high)]
 
     def _match_types(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
-        types = self.pieces.wanted.types
+        types = self.pieces.request.types
         if types is None or bounds is None or kind_of_arrow(bounds.least.type) is not ValueKind.STRING:
             return np.ones(len(numbers), np.bool_)
         low, high = _find_between(sorted(types), bounds, numbers, bounds.least.type)
@@ -157,7 +157,7 @@ class _PiecesPruner:
     def _find_slices(self, numbers: Ints, bounds_of: BoundsOf) -> tuple[Ints, Ints]:
         """For each file the slice of the pieces whose keys are within its bounds."""
         low, high = np.zeros(len(numbers), np.int64), np.full(len(numbers), len(self.since))
-        field = self.pieces.wanted.field
+        field = self.pieces.request.field
         if field is None or self._values is None:
             return low, high
         bounds = bounds_of(field)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ensue.archives.archive import KEY, SINCE, UNTIL, ArchiveRead
 from ensue.errors import EventError, did_you_mean
 from ensue.schema import ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import Unit, kind_of_arrow, time_unit
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.key_codes import ColumnCodes
@@ -30,18 +30,18 @@ class RowSelector:
     reader applies `holds` at the end, so all readers agree.
     """
 
-    def __init__(self, wanted: ArchiveRead, shape: StreamSchema) -> None:
-        self.wanted, self.shape = wanted, shape
-        table = wanted.pieces
+    def __init__(self, request: ArchiveRead, shape: StreamSchema) -> None:
+        self.request, self.shape = request, shape
+        table = request.pieces
         self.unit: Unit = "ns" if "ns" in (shape.unit, time_unit(table.schema)) else "us"
         self.floats = shape.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
         limits = np.iinfo(np.int64)
         self.lowest: float = -np.inf if self.floats else limits.min
         self.highest: float = np.inf if self.floats else limits.max
-        _check(wanted, shape)
+        _check(request, shape)
         since, until = self._bounds(table, SINCE, low=True), self._bounds(table, UNTIL, low=False)
         self._codes = ColumnCodes()
-        if wanted.field is None:
+        if request.field is None:
             codes = np.zeros(table.num_rows, np.int64)
         else:
             codes = self._codes.encode(table.column(KEY)).astype(np.int64)
@@ -55,7 +55,7 @@ class RowSelector:
         column, schema = table.column(name), self.shape.schema
         if schema.time_kind in _INSTANTS and pa.types.is_null(column.type):
             column = column.cast(self.shape.arrow.field(schema.end).type)
-        vector = vectors.from_arrow(column, self.unit, name)
+        vector = evaluation.from_arrow(column, self.unit, name)
         values = np.asarray(vector.values).astype(np.float64 if self.floats else np.int64)
         if vector.valid is not None:
             values[~vector.valid] = self.lowest if low else self.highest
@@ -67,7 +67,7 @@ class RowSelector:
     @cached_property
     def keys(self) -> pa.Array:
         """The key of each piece, in order."""
-        column = self.wanted.pieces.column(KEY).take(pa.array(self.places))
+        column = self.request.pieces.column(KEY).take(pa.array(self.places))
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
     def times(self, table: pa.Table) -> tuple[Times, Times, Bools]:
@@ -75,7 +75,7 @@ class RowSelector:
         schema = self.shape.schema
         times, valid = [], np.ones(table.num_rows, np.bool_)
         for name in dict.fromkeys((schema.start, schema.end)):
-            vector = vectors.from_arrow(table.column(name), self.unit, name)
+            vector = evaluation.from_arrow(table.column(name), self.unit, name)
             times.append(np.asarray(vector.values))
             if vector.valid is not None:
                 valid &= vector.valid
@@ -87,14 +87,14 @@ class RowSelector:
         start, end, holds = self.times(table)
         if not len(self):
             return np.zeros(table.num_rows, np.bool_)
-        types, column = self.wanted.types, self.shape.schema.type_column
+        types, column = self.request.types, self.shape.schema.type_column
         if types is not None and column is not None:
             names = pa.array(sorted(types), pa.string())
             holds &= pc.is_in(table.column(column).cast(pa.string()), value_set=names).to_numpy()
-        if self.wanted.field is None:
+        if self.request.field is None:
             last = np.searchsorted(self.since, start, "right") - 1
             return np.asarray(holds & (last >= 0) & (self._reach[last] >= end))
-        codes = self._codes.encode(table.column(self.wanted.field)).astype(np.int64)
+        codes = self._codes.encode(table.column(self.request.field)).astype(np.int64)
         codes = np.where(codes <= self.codes[-1], codes, -1)
         return np.asarray(holds & self._within(codes, start, end))
 
@@ -121,21 +121,21 @@ def _compute_running_maximum(codes: npt.NDArray[np.int64], until: Times) -> Time
     return reach
 
 
-def _check(wanted: ArchiveRead, shape: StreamSchema) -> None:
+def _check(request: ArchiveRead, shape: StreamSchema) -> None:
     names = shape.arrow.names
-    for name in (*(wanted.columns or ()), *((wanted.field,) if wanted.field else ())):
+    for name in (*(request.columns or ()), *((request.field,) if request.field else ())):
         if name not in names:
             hint = did_you_mean(name, names)
             raise EventError(f"the archive has no column '{name}'\n  hint: {hint or 'no columns'}")
-    if wanted.field is not None:
-        own = kind_of_arrow(shape.arrow.field(wanted.field).type)
-        other = kind_of_arrow(wanted.pieces.schema.field(KEY).type)
+    if request.field is not None:
+        own = kind_of_arrow(shape.arrow.field(request.field).type)
+        other = kind_of_arrow(request.pieces.schema.field(KEY).type)
         comparable = own is other or ValueKind.NULL in (own, other)
         comparable |= own.numeric and other.numeric
         comparable |= own in _INSTANTS and other in _INSTANTS
         if not comparable:
             raise EventError(
-                f"the archive's column '{wanted.field}' is {own.value}, and is compared with "
+                f"the archive's column '{request.field}' is {own.value}, and is compared with "
                 f"{other.value}\n  hint: give both sides values of the same kind"
             )
 
@@ -148,13 +148,13 @@ class ReadColumns:
     decoded: tuple[str, ...]
 
 
-def get_read_columns(wanted: ArchiveRead, shape: StreamSchema, hidden: tuple[str, ...] = ()) -> ReadColumns:
+def get_read_columns(request: ArchiveRead, shape: StreamSchema, hidden: tuple[str, ...] = ()) -> ReadColumns:
     """The columns of a read."""
     schema = shape.schema
-    returned = tuple(shape.arrow.names if wanted.columns is None else wanted.columns)
+    returned = tuple(shape.arrow.names if request.columns is None else request.columns)
     filtered = [schema.start, schema.end, *schema.order, *hidden]
-    if wanted.field is not None:
-        filtered.append(wanted.field)
-    if wanted.types is not None and schema.type_column is not None:
+    if request.field is not None:
+        filtered.append(request.field)
+    if request.types is not None and schema.type_column is not None:
         filtered.append(schema.type_column)
     return ReadColumns(returned, tuple(dict.fromkeys((*returned, *filtered))))

@@ -35,12 +35,12 @@ class LiveSession:
     queries or levels. It is not thread-safe.
     """
 
-    def __init__(self, reader: LiveEventReader, workload: Workload, given: SourceOptions) -> None:
-        delay = parse_watermark_delay(given.watermark, workload.source.shape)
+    def __init__(self, reader: LiveEventReader, workload: Workload, options: SourceOptions) -> None:
+        delay = parse_watermark_delay(options.watermark, workload.source.shape)
         self._reader = reader
-        self._drops = given.bad_events == "drop"
-        self.work = LiveWorkload(workload, delay, given.bad_events)
-        self._one = workload.alone and len(workload.outputs) == 1
+        self._drops = options.bad_events == "drop"
+        self.work = LiveWorkload(workload, delay, options.bad_events)
+        self._one = workload.is_single and len(workload.outputs) == 1
 
     def feed(self, events: Any) -> LiveResult:
         """Process the next events and return the matches that they complete.
@@ -120,11 +120,11 @@ async def _iterate(source: Iterable[Any]) -> AsyncIterator[Any]:
         await asyncio.sleep(0)
 
 
-def build_source(reader: LiveEventReader, given: SourceOptions) -> SourceSchema:
+def build_source(reader: LiveEventReader, options: SourceOptions) -> SourceSchema:
     """Build the source schema from the reader."""
     if reader.arranged is not None:
-        given = replace(given, time=reader.arranged.time, order=reader.arranged.order)
-    return SourceSchema.of(reader.shape, given)
+        options = replace(options, time=reader.arranged.time, order=reader.arranged.order)
+    return SourceSchema.from_options(reader.shape, options)
 
 
 def _has_rows(matches: LiveResult) -> bool:
@@ -156,11 +156,9 @@ def parse_delay(watermark: Any, *, on_calendar: bool) -> int | float:
         case int() | float() if not on_calendar:
             delay = watermark
         case _:
-            wanted = 'a length of time such as "10 seconds"' if on_calendar else "a number"
+            hint = 'a length of time such as "10 seconds"' if on_calendar else "a number"
             kind = "timestamps" if on_calendar else "numbers"
-            raise EventError(
-                f"watermark={watermark!r}: the time column holds {kind}, so the watermark must be {wanted}"
-            )
+            raise EventError(f"watermark={watermark!r}: the time column holds {kind}, so the watermark must be {hint}")
     if not (math.isfinite(delay) and delay >= 0):
         raise EventError(f"watermark={watermark!r} is not a length of time")
     return delay

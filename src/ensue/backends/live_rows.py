@@ -56,11 +56,11 @@ class LiveEventReader:
             return
         if isinstance(empty, Mapping):
             self.by_type = {name: _Columns(table.schema, time) for name, table in empty.items()}
-            empty = {name: self.by_type[name].timed(table)[0] for name, table in empty.items()}
+            empty = {name: self.by_type[name].parse_times(table)[0] for name, table in empty.items()}
             self.columns = _Columns(pa.schema([]))
         else:
             self.columns = _Columns(empty.schema, time)
-            empty = self.columns.timed(empty)[0]
+            empty = self.columns.parse_times(empty)[0]
         texts = {n for columns in (self.columns, *self.by_type.values()) for n in columns.texts}
         if texts:
             warn_text_times(sorted(texts))
@@ -84,11 +84,11 @@ class LiveEventReader:
                 hint = did_you_mean(str(name), self.by_type)
                 raise EventError(f"no schema was given for events of type '{name}'\n  hint: {hint}")
             table, bad = self.by_type[name].read(batch, drop=drop)
-            pieces.append(self._widened(str(name), table))
+            pieces.append(self._widen(str(name), table))
             dropped += bad
         return LiveBatch(pa.concat_tables(pieces).unify_dictionaries(), dropped, len(pieces) < 3)
 
-    def _widened(self, name: str, table: pa.Table) -> pa.Table:
+    def _widen(self, name: str, table: pa.Table) -> pa.Table:
         """Extend the events of one type to the columns of all types."""
         assert self.shape.by_type is not None
         fields = {column: field for field, column in self.shape.by_type[name]}
@@ -128,10 +128,10 @@ class _Columns:
     def read(self, events: Any, *, drop: bool) -> tuple[pa.Table, int]:
         """Read a table or rows; return the events and the number of invalid rows."""
         table, dropped = self._read(events, drop=drop)
-        table, bad = self.timed(table, drop=drop)
+        table, bad = self.parse_times(table, drop=drop)
         return table, dropped + bad
 
-    def timed(self, table: pa.Table, *, drop: bool = False) -> tuple[pa.Table, int]:
+    def parse_times(self, table: pa.Table, *, drop: bool = False) -> tuple[pa.Table, int]:
         """Parse text times as UTC timestamps, and count the unreadable ones."""
         if not self.texts:
             return table, 0
@@ -212,17 +212,17 @@ class _Columns:
         return pa.table(columns, schema=self.schema)
 
     def _cast_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        wanted = self.types[name]
-        if column.type == wanted:
+        expected = self.types[name]
+        if column.type == expected:
             return column
-        if not _is_compatible(column.type, wanted):
-            raise EventError(f"column '{name}' has type {column.type}, but {wanted} in the schema")
+        if not _is_compatible(column.type, expected):
+            raise EventError(f"column '{name}' has type {column.type}, but {expected} in the schema")
         try:
-            return column.cast(wanted)
+            return column.cast(expected)
         except _CAST_ERRORS as error:
             raise EventError(
                 f"column '{name}' has type {column.type}, and some values do not fit into the "
-                f"schema's {wanted}: {error}"
+                f"schema's {expected}: {error}"
             ) from None
 
 

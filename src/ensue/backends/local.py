@@ -25,28 +25,28 @@ from ensue.vector.event_table import create_schema, drop_bad_times, sort_events
 STREAMING = False
 
 
-def read(events: Any, given: SourceOptions) -> tuple[pa.Table, SourceSchema]:
+def read(events: Any, options: SourceOptions) -> tuple[pa.Table, SourceSchema]:
     """Read the events into one unsorted table, with their source schema."""
-    given.require_table()
-    if given.arranging is not None:
-        events, arranged = arrange_rows(events, given.arranging)
-        given = replace(given, time=arranged.time, order=arranged.order)
-        shape = create_schema(events.schema, time=given.time, type=given.type, order=given.order)
-        return events, SourceSchema.of(shape, given)
-    drop = given.bad_events == "drop"
-    table, shape = read_event_table(events, time=given.time, type=given.type, order=given.order, drop=drop)
-    return table, SourceSchema.of(shape, given)
+    options.require_table()
+    if options.arranging is not None:
+        events, arranged = arrange_rows(events, options.arranging)
+        options = replace(options, time=arranged.time, order=arranged.order)
+        shape = create_schema(events.schema, time=options.time, type=options.type, order=options.order)
+        return events, SourceSchema.from_options(shape, options)
+    drop = options.bad_events == "drop"
+    table, shape = read_event_table(events, time=options.time, type=options.type, order=options.order, drop=drop)
+    return table, SourceSchema.from_options(shape, options)
 
 
-def key_groups(frame: pa.Table, given: SourceOptions) -> int:  # noqa: ARG001
+def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
     """Return 1: all events are in this process."""
     return 1
 
 
-def run(workload: Workload, events: pa.Table, given: SourceOptions) -> Mapping[Name, pa.Table]:
+def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping[Name, pa.Table]:
     """Match a table of events and return an Arrow table for each output."""
     unsorted, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
-    events = sort_events(unsorted, workload.source.shape, given.bad_events, workload.types, rows)
+    events = sort_events(unsorted, workload.source.shape, options.bad_events, workload.types, rows)
     seen = events if rows is None else unsorted
     for work in workload.works:
         for prepared in work.expected:
@@ -55,29 +55,29 @@ def run(workload: Workload, events: pa.Table, given: SourceOptions) -> Mapping[N
     unseen: list[UnseenTypes] = []
     with allow_interrupts(), mark_waiting():
         for number, work in enumerate(workload.works):
-            share = _share(given.progress, number, len(workload.works), seen.num_rows)
-            result = work.matched(events, share)
+            share = _share(options.progress, number, len(workload.works), seen.num_rows)
+            result = work.match_table(events, share)
             for output, table in zip(work.outputs, result.tables, strict=True):
-                table, finished = output.given(table), output.finished
-                results[output.number] = table if finished is None else finished.of(table)
+                table, finished = output.convert(table), output.finished
+                results[output.number] = table if finished is None else finished.finish(table)
             unseen.append(result.unseen)
-    if given.progress is not None and seen.num_rows and not events.num_rows:
-        given.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
+    if options.progress is not None and seen.num_rows and not events.num_rows:
+        options.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
     _warn_of_unseen(unseen, seen, workload)
     return {output.name: results[output.number] for output in workload.outputs}
 
 
-def read_ordered(events: Any, given: SourceOptions, types: Collection[str] | None) -> pa.Table:
+def read_ordered(events: Any, options: SourceOptions, types: Collection[str] | None) -> pa.Table:
     """Read the events in stream order; `types` None keeps events of all types."""
-    table, source = read(events, given)
+    table, source = read(events, options)
     return sort_events(table, source.shape, types=types)
 
 
-def measured(events: Any, query: Query, given: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
+def measure(events: Any, query: Query, options: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
     """Measure the statistics of tables of events."""
     from ensue.engine.sampling import sample_statistics
 
-    table, source = read(events, given)
+    table, source = read(events, options)
     usable, _ = drop_bad_times(table, source.shape, "drop")
     return sample_statistics(compile_query(query, source.shape), usable, sample=sample, seed=seed)
 
@@ -108,14 +108,14 @@ class Backend(Protocol):
     def STREAMING(self) -> bool:  # noqa: N802  a constant of the module
         """Whether the input is a stream."""
 
-    def read(self, events: Any, given: SourceOptions, /) -> tuple[Any, SourceSchema]:
+    def read(self, events: Any, options: SourceOptions, /) -> tuple[Any, SourceSchema]:
         """Read the events into one table or DataFrame, with their source schema."""
 
-    def key_groups(self, frame: Any, given: SourceOptions, /) -> int:
+    def key_groups(self, frame: Any, options: SourceOptions, /) -> int:
         """Return the number of key groups of a partitioned stage."""
 
-    def run(self, workload: Workload, frame: Any, given: SourceOptions, /) -> Mapping[Name, Any]:
+    def run(self, workload: Workload, frame: Any, options: SourceOptions, /) -> Mapping[Name, Any]:
         """Return the outputs of a workload by name."""
 
-    def measured(self, events: Any, query: Query, given: SourceOptions, /, *, sample: int, seed: int) -> Statistics:
+    def measure(self, events: Any, query: Query, options: SourceOptions, /, *, sample: int, seed: int) -> Statistics:
         """Measure the statistics of the events that a query reads."""

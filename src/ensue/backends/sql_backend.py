@@ -66,10 +66,10 @@ def join_archives(
         try:
             dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
             archive_join = read_archive_join(
-                query, archived.names, lambda clause: relations.resolved(clause, read), dialect
+                query, archived.names, lambda clause: relations.resolve_clause(clause, read), dialect
             )
             live = query.plain_table(query.clauses[0])
-            return archived.correlate(archive_join, relations.of(str(live))), {}
+            return archived.correlate(archive_join, relations.get_relation(str(live))), {}
         except UnsupportedJoinError:
             if archived.own is not None or relations.streaming:
                 raise
@@ -85,7 +85,7 @@ class _Relations:
     session: Any  # None: tables in memory
     archived: SqlArchives
 
-    def of(self, name: str) -> Any:
+    def get_relation(self, name: str) -> Any:
         for known, table in self.tables.items():
             if known.lower() == name.lower():
                 return to_arrow_table(table) if self.session is None else table
@@ -97,14 +97,14 @@ class _Relations:
     def streaming(self) -> bool:
         """Whether the query reads a streaming DataFrame."""
         names = [n for c in self.query.clauses if (n := self.query.plain_table(c)) is not None]
-        return any(getattr(self.of(name), "isStreaming", False) for name in names)
+        return any(getattr(self.get_relation(name), "isStreaming", False) for name in names)
 
-    def resolved(self, clause: MatchClause, read: Callable[[ClauseText], RowPatternQuery]) -> RowPatternQuery:
+    def resolve_clause(self, clause: MatchClause, read: Callable[[ClauseText], RowPatternQuery]) -> RowPatternQuery:
         """Read a clause and check it against the columns of its table."""
         row_pattern = read(self.query.body(clause))
         name, zone = str(self.query.plain_table(clause)), None
         archive = self.archived.names.get(name.lower())
-        relation = None if archive is not None else self.of(name)
+        relation = None if archive is not None else self.get_relation(name)
         if archive is not None:
             arrow = self.archived.archives[archive].shape.arrow
         elif relation is None:

@@ -229,7 +229,7 @@ class TextFileOptions:
     times: tuple[str, ...] = ()  # columns that must have the format; empty: all that do
     drop: bool = False  # read an invalid time as NULL instead of raising
 
-    def asks(self, column: str) -> bool:
+    def requires_format(self, column: str) -> bool:
         """Whether a column must have the time format."""
         return self.time_format is not None and column in self.times
 

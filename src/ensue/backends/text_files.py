@@ -77,10 +77,12 @@ def to_iso_form(column: pa.ChunkedArray, format: TimeFormat) -> pa.ChunkedArray:
     else:
         short = pc.cast(part["y"], pa.int64())
         year = _text(pc.add(short, pc.if_else(pc.less(short, CENTURY_PIVOT), 2000, 1900)))
-    month = _two(part["m"]) if "m" in part else _named_month(part)
-    clock = [_hour(part), *(_two(part[name]) if name in part else "00" for name in "MS")]
+    month = _pad_two(part["m"]) if "m" in part else _named_month(part)
+    clock = [_hour(part), *(_pad_two(part[name]) if name in part else "00" for name in "MS")]
     iso = pc.binary_join_element_wise(
-        pc.binary_join_element_wise(year, month, _two(part["d"]), "-"), pc.binary_join_element_wise(*clock, ":"), "T"
+        pc.binary_join_element_wise(year, month, _pad_two(part["d"]), "-"),
+        pc.binary_join_element_wise(*clock, ":"),
+        "T",
     )
     if "f" in part:
         iso = pc.binary_join_element_wise(iso, part["f"], ".")
@@ -89,26 +91,26 @@ def to_iso_form(column: pa.ChunkedArray, format: TimeFormat) -> pa.ChunkedArray:
 
 def _hour(part: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray | str:
     if "H" in part:
-        return _two(part["H"])
+        return _pad_two(part["H"])
     if "I" not in part:
         return "00"
     twelfth = pc.cast(part["I"], pa.int64())
     hour = pc.if_else(pc.equal(twelfth, 12), 0, twelfth)
     afternoon = pc.equal(pc.utf8_lower(part["p"]), "pm")
-    return _two(_text(pc.add(hour, pc.if_else(afternoon, 12, 0))))
+    return _pad_two(_text(pc.add(hour, pc.if_else(afternoon, 12, 0))))
 
 
 def _named_month(part: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
     names, texts = (SHORT_MONTHS, part["b"]) if "b" in part else (MONTHS, part["B"])
     index = pc.index_in(pc.utf8_lower(texts), value_set=pa.array(names))
-    return _two(_text(pc.add(index, 1)))
+    return _pad_two(_text(pc.add(index, 1)))
 
 
 def _text(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.cast(numbers, pa.string())
 
 
-def _two(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def _pad_two(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.utf8_lpad(texts, 2, "0")
 
 
@@ -202,7 +204,7 @@ def read_csv(
 ) -> pa.Table:
     """Read CSV files, with column types inferred from all cells."""
     tables = [_read_file(path, lambda p: _read_rows(p, delimiter, spelling)) for path in paths]
-    return _Files(paths, tables, spelling).typed(say)
+    return _Files(paths, tables, spelling).convert_types(say)
 
 
 def read_json(paths: Sequence[Path], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> pa.Table:
@@ -212,7 +214,7 @@ def read_json(paths: Sequence[Path], spelling: TextFileOptions = DEFAULT_TEXT_OP
         with pa.input_stream(str(path), compression="detect") as stream:
             return pa.json.read_json(stream)
 
-    return _Files(paths, [_read_file(path, read) for path in paths], spelling).typed(None)
+    return _Files(paths, [_read_file(path, read) for path in paths], spelling).convert_types(None)
 
 
 def _read_file(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:
@@ -277,7 +279,7 @@ class _Files:
         self._ends = [(path, table.num_rows) for path, table in zip(paths, tables, strict=True)]
         self._table = concat_event_tables(tables)
 
-    def typed(self, say: NoteCallback | None) -> pa.Table:
+    def convert_types(self, say: NoteCallback | None) -> pa.Table:
         """Convert the text columns to their inferred types; with `say` None, only times.
 
         `say` receives a note on columns that are text because of words for missing values.
@@ -286,7 +288,7 @@ class _Files:
         missing_words: dict[str, list[str]] = {}
         for number, field in enumerate(table.schema):
             if not pa.types.is_string(field.type):
-                if self.spelling.asks(field.name):
+                if self.spelling.requires_format(field.name):
                     raise EventError(
                         f"column '{field.name}' of {self._ends[0][0]} holds {field.type} and not "
                         "text, so it has no time format\n"
@@ -296,12 +298,12 @@ class _Files:
             text = table.column(number)
             if self.spelling.nulls:  # in JSON files; the CSV reader has replaced them already
                 text = _without_words(text, pa.array(self.spelling.nulls, pa.string()))
-            values = self._formatted(field.name, text)
+            values = self._parse_formatted(field.name, text)
             if values is None:
                 column = _Column(text)
                 if say is not None:
                     values = column.cast(column.kind)
-                    missing_words |= {field.name: words} if (words := column.hidden()) else {}
+                    missing_words |= {field.name: words} if (words := column.find_hidden_words()) else {}
                 elif column.kind in TIME_KINDS or column.kind is CellKind.DATE:
                     values = column.cast(select_time_kinds({field.name: column.kind})[field.name])
                 else:
@@ -311,9 +313,9 @@ class _Files:
             say(format_missing_note(missing_words))
         return table
 
-    def _formatted(self, name: str, text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    def _parse_formatted(self, name: str, text: pa.ChunkedArray) -> pa.ChunkedArray | None:
         """Parse a column by the time format; None if it does not and need not have that format."""
-        format, required = self.spelling.time_format, self.spelling.asks(name)
+        format, required = self.spelling.time_format, self.spelling.requires_format(name)
         if format is None or (self.spelling.times and not required):
             return None
         kind = CellKind.INSTANT if format.zoned else CellKind.TIMESTAMP
@@ -351,7 +353,7 @@ class _Column:
         self.first = text.slice(0, _SAMPLE)
         self._cast: dict[CellKind, pa.ChunkedArray] = {CellKind.TEXT: text}
         empty = text.null_count == len(text)
-        self.kind = CellKind.TEXT if empty else infer_cell_kind(self._every, self._fits)
+        self.kind = CellKind.TEXT if empty else infer_cell_kind(self._holds_for_every, self._fits)
 
     def cast(self, kind: CellKind) -> pa.ChunkedArray:
         """Cast to a type, once: type inference tries the cast already."""
@@ -359,7 +361,7 @@ class _Column:
             self._cast[kind] = _cast(self.text, kind)
         return self._cast[kind]
 
-    def hidden(self) -> list[str]:
+    def find_hidden_words(self) -> list[str]:
         """Return the words for missing values without which the column would not be text."""
         if self.kind is not CellKind.TEXT:
             return []
@@ -369,7 +371,7 @@ class _Column:
         words = pc.unique(self.text.filter(pc.is_in(self.text, value_set=_MISSING_WORDS)))
         return list(words.to_pylist())
 
-    def _every(self, question: CellTest) -> bool:
+    def _holds_for_every(self, question: CellTest) -> bool:
         return all_cells_match(self.first, question) and all_cells_match(self.text, question)
 
     def _fits(self, kind: CellKind) -> bool:

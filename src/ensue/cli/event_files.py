@@ -135,10 +135,10 @@ def to_spark_path(file: EventFile) -> str:
     return escape_path(file.path)
 
 
-def _columns_of(events: Events, what: str) -> list[str]:
+def _find_time_columns(events: Events, what: str) -> list[str]:
     """Return the timestamp or date columns that all tables have."""
     if isinstance(events, Mapping):
-        by_table = [_columns_of(table, what) for table in events.values()]
+        by_table = [_find_time_columns(table, what) for table in events.values()]
         return [name for name in by_table[0] if all(name in names for names in by_table)]
     if isinstance(events, pa.Table):
         has_type = pa.types.is_timestamp if what == "timestamp" else pa.types.is_date
@@ -150,7 +150,7 @@ def guess_time_column(events: Events) -> str:
     """Return the only timestamp column, or else the only date column; raise UsageError if there
     is no such column."""
     for what in ("timestamp", "date"):
-        names = _columns_of(events, what)
+        names = _find_time_columns(events, what)
         if len(names) == 1:
             return names[0]
         if names:

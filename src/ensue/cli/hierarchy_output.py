@@ -12,7 +12,7 @@ from rich.text import Text
 import ensue
 from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.backends.spark.paths import name_folders
-from ensue.cli import output as matches
+from ensue.cli import output
 from ensue.cli.stream_progress import format_count
 from ensue.cli.terminal import UsageError, get_message_console, get_output_console, print_notice
 from ensue.errors import EventError, did_you_mean
@@ -91,7 +91,7 @@ def write_each(tables: Mapping[str, pa.Table], options: Namespace) -> None:
         target = options.output
         if target != "-":
             target = str(folder / f"{places[name]}.{EXTENSIONS[form]}")
-        matches.write_matches(shown, target, form, options.limit, full_ids=options.full_ids)
+        output.write_matches(shown, target, form, options.limit, full_ids=options.full_ids)
 
 
 def choose_format_of_several(options: Namespace, what: str) -> str:
@@ -127,7 +127,7 @@ def show_traces(
         if not table.num_rows:
             print_notice("no picture, since there is no match")
             return
-        matches.write_text(options.picture, _trace(table, 0, query, name).svg)
+        output.write_text(options.picture, _trace(table, 0, query, name).svg)
         print_notice(f"picture of the first match written to {options.picture}")
 
 

@@ -44,7 +44,7 @@ def write_matches(matches: pa.Table, target: str, form: str, limit: int, *, full
         return
     if form == "parquet" and target == "-" and sys.stdout.isatty():
         raise UsageError("Parquet cannot be printed to a terminal; name a file with --output")
-    with _opened(target) as stream:
+    with _open_target(target) as stream:
         match form:
             case "json":
                 for batch in matches.to_batches(max_chunksize=10_000):
@@ -64,7 +64,7 @@ def write_matches(matches: pa.Table, target: str, form: str, limit: int, *, full
 
 
 @contextmanager
-def _opened(target: str) -> Iterator[BinaryIO]:
+def _open_target(target: str) -> Iterator[BinaryIO]:
     if target == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -79,7 +79,7 @@ def _opened(target: str) -> Iterator[BinaryIO]:
 
 def write_text(target: str, text: str) -> None:
     """Write a text file."""
-    with _opened(target) as stream:
+    with _open_target(target) as stream:
         stream.write(text.encode())
 
 
@@ -100,7 +100,7 @@ def print_matches(console: Console, matches: pa.Table, limit: int, *, short_ids:
             no_wrap=number or field.name == _ID or pa.types.is_boolean(field.type),
         )  # fmt: skip
     for row in shown:
-        table.add_row(*(Text(_shortened(value)) for value in row.values()))
+        table.add_row(*(Text(_shorten(value)) for value in row.values()))
     # Rich makes all wrapping columns equally narrow, so all need room for the longest word.
     wrapping = [column for column in table.columns if not column.no_wrap]
     words = (w for c in wrapping for cell in (c.header, *c.cells) for w in str(cell).split())
@@ -129,10 +129,10 @@ def _print_each(console: Console, shown: list[dict[str, Any]]) -> None:
         console.print(grid)
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Shorten a value for a cell to its first fields or words.
 
-    >>> _shortened({"text": "x" * 60, "price": 12345.75})[-14:]
+    >>> _shorten({"text": "x" * 60, "price": 12345.75})[-14:]
     'xxxxxxxxxx, …}'
     """
     text = "" if value is None else format_cell(value)

@@ -36,14 +36,14 @@ def read_query(
 ) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery | SqlQuery:
     """Read a query in any language. Imports are relative to the file, or to the current folder.
     The engine determines the dialect of SQL around clauses."""
-    from ensue.parser import registry as table
+    from ensue.parser import registry
 
     text = read_query_text(argument)
     if claims_sql(text):
         return parse_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB, parameters)
     folder = Path(argument).parent if is_file(argument) else None
     try:
-        query = table.parse(text, folder, parameters=parameters)
+        query = registry.parse(text, folder, parameters=parameters)
     except QueryError:
         if _SQL.match(text) is None:
             raise

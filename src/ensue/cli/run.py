@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.cli import event_files
-from ensue.cli import hierarchy_output as levels
-from ensue.cli import output as matches
-from ensue.cli import sql_command as sql
+from ensue.cli import event_files, hierarchy_output, output, sql_command
 from ensue.cli.options import (
     MEASURE,
     get_archive_arguments,
@@ -58,28 +55,28 @@ def _run_one(options: Namespace) -> ExitCode:
     # report a mistake in the query before a large file is read
     query = _read_query(options, options.engine)
     if isinstance(query, SqlQuery | RowPatternQuery):
-        return sql.run(query, options)
+        return sql_command.run(query, options)
     require_no_stream(options)
     require_pattern_options(options)
-    levels.check_levels(query)
-    arguments = levels.build_output_arguments(options, query)
-    levels.require_folders(options, query)
-    form = matches.choose_format(options.format, options.output)
+    hierarchy_output.check_levels(query)
+    arguments = hierarchy_output.build_output_arguments(options, query)
+    hierarchy_output.require_folders(options, query)
+    form = output.choose_format(options.format, options.output)
     if "levels" in arguments or (isinstance(query, Hierarchy) and query.emit):
-        form = levels.choose_format_of_several(options, "several levels")
+        form = hierarchy_output.choose_format_of_several(options, "several levels")
     result, seconds = _find_matches(query, options, form, arguments)
     if isinstance(result, Mapping):
-        levels.write_each(result, options)
+        hierarchy_output.write_each(result, options)
         print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
     elif result is not None:
-        shown = levels.drop_members(result) if form in ("table", "csv") else result
-        matches.write_matches(shown, options.output, form, options.limit, full_ids=options.full_ids)
+        shown = hierarchy_output.drop_members(result) if form in ("table", "csv") else result
+        output.write_matches(shown, options.output, form, options.limit, full_ids=options.full_ids)
         rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
         print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
         result = {"": result}
     if result is not None:
         aside = options.output == "-" and form != "table"
-        levels.show_traces(result, query, options, aside=aside)
+        hierarchy_output.show_traces(result, query, options, aside=aside)
     if options.output != "-":
         print_notice(f"written to {options.output}")
     return ExitCode.FINE
@@ -106,7 +103,7 @@ def _find_matches(queries: Any, options: Namespace, form: str, arguments: dict[s
         result = result.cache() if hasattr(result, "cache") else result
         result = {name: spark_session.collect(result[name]) for name in result}
     else:
-        result = sql.write_or_collect(result, options, form if not arguments else "table")
+        result = sql_command.write_or_collect(result, options, form if not arguments else "table")
     return result, time.perf_counter() - began
 
 
@@ -135,7 +132,7 @@ def _read_query(
     parameters = parse_parameters(options)
     query = read_query(options.query, parameters, engine)
     if isinstance(query, SqlQuery):
-        sql.parse_clauses(query)  # report a mistake before a large file is read
+        sql_command.parse_clauses(query)  # report a mistake before a large file is read
     parameters.require_used()
     return query
 
@@ -145,7 +142,7 @@ def explain(options: Namespace) -> ExitCode:
     take_query(options)
     query: Any = _read_query(options)
     if isinstance(query, SqlQuery | RowPatternQuery):
-        return sql.explain(query, options)
+        return sql_command.explain(query, options)
     require_pattern_options(options)
     if options.analyze and not options.events:
         raise UsageError("--analyze runs the query: name events with --events")
@@ -156,7 +153,7 @@ def explain(options: Namespace) -> ExitCode:
     text = ensue.explain(query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel)
     get_output_console().print(text, markup=False, soft_wrap=True)
     if options.picture:
-        matches.write_text(options.picture, ensue.picture(query, events, **columns, **planned))
+        output.write_text(options.picture, ensue.picture(query, events, **columns, **planned))
         print_notice(f"picture written to {options.picture}")
     return ExitCode.FINE
 
@@ -166,12 +163,12 @@ def check(options: Namespace) -> ExitCode:
     take_query(options)
     query = _read_query(options)
     if isinstance(query, SqlQuery | RowPatternQuery):
-        return sql.check(query, options)
+        return sql_command.check(query, options)
     require_pattern_options(options)
-    levels.check_levels(query)
+    hierarchy_output.check_levels(query)
     events, columns = _read_sample(options)
     if events is not None:
-        levels.check_columns(query, events, columns, get_archive_arguments(options, columns))
+        hierarchy_output.check_columns(query, events, columns, get_archive_arguments(options, columns))
     fits = "the query fits the events" if events is not None else "the query is valid"
     get_output_console().print(f"ok: {fits}")
     return ExitCode.FINE
@@ -210,12 +207,12 @@ def _run_several(options: Namespace) -> ExitCode:
     parameters.require_used()
     require_pattern_options(options)
     if options.output != "-":
-        levels.name_outputs(queries)  # report invalid file names before events are read
-    levels.choose_format_of_several(options, "several queries")
+        hierarchy_output.name_outputs(queries)  # report invalid file names before events are read
+    hierarchy_output.choose_format_of_several(options, "several queries")
     named = options.levels
-    arguments = {} if named is None else {"levels": levels.split_levels(named)}
+    arguments = {} if named is None else {"levels": hierarchy_output.split_levels(named)}
     results, seconds = _find_matches(queries, options, "table", arguments)
-    levels.write_each(results, options)
+    hierarchy_output.write_each(results, options)
     print_notice(f"{len(queries)} queries in {seconds:.2f} s")
     if options.output != "-":
         print_notice(f"written to {options.output}")
@@ -226,7 +223,7 @@ def _name_queries(arguments: list[str], parameters: Parameters) -> dict[str, Que
     """Name the queries by their own names, or their files, or by number."""
     parsed = [read_pattern(argument, parameters) for argument in arguments]
     for query in parsed:
-        levels.check_levels(query)
+        hierarchy_output.check_levels(query)
     own = [query.name for query in parsed]
     files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):

@@ -15,10 +15,10 @@ from ensue.errors import ServiceError, did_you_mean
 from ensue.optional_deps import require_extra
 from ensue.schema import parse_columns
 from ensue.service.endpoints import parse_endpoint
-from ensue.service.sources import folder_source as folder
-from ensue.service.sources import kafka_source as kafka
-from ensue.service.sources import mqtt_source as mqtt
-from ensue.service.sources import nats_source as nats
+from ensue.service.sources.folder_source import FolderSource
+from ensue.service.sources.kafka_source import KafkaSource
+from ensue.service.sources.mqtt_source import MqttSource
+from ensue.service.sources.nats_source import NatsSource
 from ensue.service.sources.source import EventSource
 
 with require_extra("the service", "service"):
@@ -187,7 +187,7 @@ def create_token(options: Namespace) -> ExitCode:
     return ExitCode.FINE
 
 
-SOURCES = {"folder": folder.FolderSource, "kafka": kafka.KafkaSource, "mqtt": mqtt.MqttSource, "nats": nats.NatsSource}
+SOURCES = {"folder": FolderSource, "kafka": KafkaSource, "mqtt": MqttSource, "nats": NatsSource}
 
 
 def build_source(url: str) -> EventSource:

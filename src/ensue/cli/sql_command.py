@@ -12,7 +12,7 @@ import pyarrow as pa
 import ensue
 from ensue.api import match_clause
 from ensue.backends.event_files import EventFile
-from ensue.cli import output as matches
+from ensue.cli import output
 from ensue.cli.event_files import read_local, read_spark, resolve_table_files
 from ensue.cli.options import get_text_options
 from ensue.cli.stream_progress import format_count
@@ -73,7 +73,7 @@ Sql = SqlQuery | RowPatternQuery
 def run(query: Sql, options: Namespace) -> ExitCode:
     """Run the query and write its rows."""
     require_sql_options(options)
-    form = matches.choose_format(options.format, options.output)
+    form = output.choose_format(options.format, options.output)
     files = _files(query, options, needed=True)
     began = time.perf_counter()
     if options.engine == "spark":
@@ -83,7 +83,7 @@ def run(query: Sql, options: Namespace) -> ExitCode:
     seconds = time.perf_counter() - began
     if rows is not None:
         unique = _with_unique_names(rows)
-        matches.write_matches(unique, options.output, form, options.limit, full_ids=options.full_ids)
+        output.write_matches(unique, options.output, form, options.limit, full_ids=options.full_ids)
         print_notice(f"{format_count(rows.num_rows, 'row', 'rows')} in {seconds:.2f} s")
     if options.output != "-":
         print_notice(f"written to {options.output}")

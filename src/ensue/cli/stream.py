@@ -17,7 +17,7 @@ from typing import Any
 
 import ensue
 from ensue.backends.spark.paths import StreamFolder, require_separate
-from ensue.cli import hierarchy_output as levels
+from ensue.cli import hierarchy_output
 from ensue.cli.options import get_text_options, parse_length, parse_parameters
 from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns, match_events
@@ -25,12 +25,12 @@ from ensue.cli.sql_command import require_pattern_options
 from ensue.cli.stream_endpoints import (
     RateSource,
     Source,
+    WatchedFolder,
     build_sink,
     open_streams,
     parse_sources,
     require_stream_output,
 )
-from ensue.cli.stream_endpoints import WatchedFolder as EventFolder
 from ensue.cli.stream_progress import StreamScreen, TimeFormatter, format_count
 from ensue.cli.terminal import ExitCode, UsageError, print_notice
 from ensue.ir.values import parse_duration
@@ -44,16 +44,16 @@ def run_stream(options: Namespace) -> ExitCode:
     query = read_pattern(options.query, parameters)
     parameters.require_used()
     require_pattern_options(options)
-    levels.check_levels(query)
-    arguments = levels.build_output_arguments(options, query)
-    levels.require_folders(options, query)
+    hierarchy_output.check_levels(query)
+    arguments = hierarchy_output.build_output_arguments(options, query)
+    hierarchy_output.require_folders(options, query)
     watermark = _check_options(options)
     sources_by_type = parse_sources(options.stream, declared=options.schema is not None)
     require_separate(_folders(sources_by_type, options))
     if all(isinstance(s, RateSource) for group in sources_by_type.values() for s in group):
         options.time, options.type = options.time or "ts", options.type or "type"
     from ensue.backends.spark import session as spark_session
-    from ensue.backends.spark import spark_errors as spark_failure
+    from ensue.backends.spark import spark_errors
 
     print_notice("starting Spark ...")
     named = {"spark.jars.packages": options.packages, "spark.jars": options.jars}
@@ -88,7 +88,7 @@ def run_stream(options: Namespace) -> ExitCode:
             finally:
                 running.stop()
             screen.report(ensue.progress_of(running))
-            error = None if stopped or screen.broken else spark_failure.get_stream_failure(running)
+            error = None if stopped or screen.broken else spark_errors.get_stream_failure(running)
             if options.flush and not stopped and error is None:
                 flushed = _flush(started, target, screen)
         if screen.broken:
@@ -171,7 +171,7 @@ def _scale(events: Any, time_column: str | tuple[str, str]) -> TimeFormatter:
 
 def _folders(sources_by_type: Mapping[Any, list[Source]], options: Namespace) -> list[StreamFolder]:
     """Return the folders of the command line, which must be separate."""
-    read = [s.path for group in sources_by_type.values() for s in group if isinstance(s, EventFolder)]
+    read = [s.path for group in sources_by_type.values() for s in group if isinstance(s, WatchedFolder)]
     folders = [StreamFolder("--stream", path.partition("*")[0] or ".", table=True) for path in dict.fromkeys(read)]
     if options.history is not None:
         folders.append(StreamFolder("--history", options.history, table=True))
@@ -191,12 +191,12 @@ def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
         for name in matches:
             if "level" in matches[name].columns:
                 raise UsageError(
-                    f"{name or levels.UNNAMED_QUERY} returns a column 'level', which the printed "
+                    f"{name or hierarchy_output.UNNAMED_QUERY} returns a column 'level', which the printed "
                     "output uses to tell levels apart\n"
                     "  hint: rename it with AS, or give each level a folder: --output DIR"
                 )
-        return {name: partial(screen.show, level=name or levels.UNNAMED_QUERY) for name in matches}
-    places = levels.name_outputs(matches)
+        return {name: partial(screen.show, level=name or hierarchy_output.UNNAMED_QUERY) for name in matches}
+    places = hierarchy_output.name_outputs(matches)
     return {name: build_sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
 
 
@@ -216,7 +216,7 @@ def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> An
         late=options.late,
         every=every,
         once=options.once,
-        first=HistoryOptions.given(options.history, since, gap),
+        first=HistoryOptions.from_arguments(options.history, since, gap),
     )
 
 

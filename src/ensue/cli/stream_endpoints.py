@@ -91,7 +91,7 @@ def _folder(text: str, *, declared: bool) -> WatchedFolder:
             "  hint: name the folder, or use --events for a file"
         )
     if path.is_dir():
-        return _existing_folder(text, declared=declared)
+        return _require_folder(text, declared=declared)
     if form is None or "*" not in path.name or not path.parent.is_dir():
         raise EventError(f"there is no folder {text}")
     if not declared and not any(path.parent.glob(path.name)):
@@ -99,7 +99,7 @@ def _folder(text: str, *, declared: bool) -> WatchedFolder:
     return WatchedFolder(f"{escape_path(path.parent)}/{path.name}", form)
 
 
-def _existing_folder(text: str, *, declared: bool) -> WatchedFolder:
+def _require_folder(text: str, *, declared: bool) -> WatchedFolder:
     if not list_visible_files(Path(text)):
         example = str(Path(text) / "*.parquet")
         if declared:
@@ -135,18 +135,18 @@ def open_streams(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> Any:
     """Open the stream as a DataFrame, or as one for each event type."""
-    from ensue.backends.spark import stream_sources as spark_sources
+    from ensue.backends.spark import stream_sources
 
-    columns = None if schema is None else spark_sources.parse_columns(schema)
+    columns = None if schema is None else stream_sources.parse_columns(schema)
 
     def open_source(source: Source) -> Any:
         match source:
             case WatchedFolder(path, form):
-                return spark_sources.read_folder(session, path, form, columns, spelling)
+                return stream_sources.read_folder(session, path, form, columns, spelling)
             case TopicSource(servers, name):
-                return spark_sources.read_kafka(session, servers, name, columns, spelling)
+                return stream_sources.read_kafka(session, servers, name, columns, spelling)
             case RateSource(rows):
-                return spark_sources.read_rate(session, rows)
+                return stream_sources.read_rate(session, rows)
             case _:
                 assert_never(source)
 

@@ -164,7 +164,7 @@ class StreamScreen:
         for new in self.totals.add(reports):
             if self._live is None:
                 print_notice(format_progress_line(new, self.scale))
-            for warning in self._warnings.of(new):
+            for warning in self._warnings.take_new(new):
                 if self._live is None:
                     print_notice(f"note: {warning}")
                 else:  # above the counters

@@ -41,7 +41,7 @@ class InstanceStore:
 
     def feature(self, variable: str, feature: Feature, node: str) -> ValueText:
         self.kept[variable].add(feature)
-        key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
+        key, name = f"f{feature.number}", f"FIELD_{self.frame.name_feature(feature)}"
         return write_value(self.columns, key, node, feature, name, self.frame.nullable)
 
     def inner_feature(self, variable: str, inner: str, feature: Feature, node: str) -> ValueText:
@@ -49,7 +49,7 @@ class InstanceStore:
         inside = self.complexes[variable]
         inside.kept.add((inner, feature))
         key = inside.name(inner, feature)
-        name = f"INNER_{self.frame.names.variable(inner)}_{self.frame.called(feature)}"
+        name = f"INNER_{self.frame.names.variable(inner)}_{self.frame.name_feature(feature)}"
         return write_value(self.columns, key, node, feature, name, self.frame.nullable)
 
     def top(self, variable: str) -> str:

@@ -27,7 +27,7 @@ class CounterWriter:
     """Writes counters into a kernel's source; if it is off, it writes nothing.
 
     >>> tally = CounterWriter(on=True)
-    >>> tally.tried("a", "a.x < b.x"), tally.passed("a", "a.x < b.x")
+    >>> tally.count_try("a", "a.x < b.x"), tally.count_pass("a", "a.x < b.x")
     (['T[COUNTED_0, TRIED] += 1'], ['T[COUNTED_0, PASSED] += 1'])
     """
 
@@ -40,11 +40,11 @@ class CounterWriter:
         """The tables that a kernel counts in."""
         return [TABLE] if self.on else []
 
-    def tried(self, place: str, what: str = "") -> list[str]:
+    def count_try(self, place: str, what: str = "") -> list[str]:
         """Counts an evaluation or, without `what`, a visit of a partial match at a place."""
         return self._count((place, what), "TRIED")
 
-    def passed(self, place: str, what: str = "") -> list[str]:
+    def count_pass(self, place: str, what: str = "") -> list[str]:
         """Counts a test that holds or, without `what`, a new partial match at a place."""
         return self._count((place, what), "PASSED")
 
@@ -64,20 +64,20 @@ class CounterWriter:
         out(f"{flag} = True")
         for text, label in tests:
             with out.block(f"if {flag}:"):
-                out(*(self.tried(*label) if label else []), f"{flag} = {text}")
+                out(*(self.count_try(*label) if label else []), f"{flag} = {text}")
                 if label:
                     with out.block(f"if {flag}:"):
-                        out(*self.passed(*label))
+                        out(*self.count_pass(*label))
 
-    def around(self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]) -> None:
+    def count_test(self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]) -> None:
         """Counts a part of the source that may clear a flag."""
         if self.on:
             with out.block(f"if {flag}:"):
-                out(*self.tried(*label))
+                out(*self.count_try(*label))
         write()
         if self.on:
             with out.block(f"if {flag}:"):
-                out(*self.passed(*label))
+                out(*self.count_pass(*label))
 
 
 def make_check_label(place: str, condition: Expr) -> CounterLabel:

@@ -62,8 +62,8 @@ class FeatureSet:
     kinds: KindResolver
     features: dict[tuple[Expr, ValueKind], Feature] = field(default_factory=dict)
 
-    def of(self, expr: Expr) -> Feature:
-        key = (to_feature(expr), self.kinds.of(expr))
+    def get_feature(self, expr: Expr) -> Feature:
+        key = (to_feature(expr), self.kinds.get_kind(expr))
         if key not in self.features:
             self.features[key] = Feature(len(self.features), *key)
         return self.features[key]
@@ -108,19 +108,19 @@ class ConditionWriter:
                     true, false = self.truth(operand, access)
                     return false, true
                 case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
-                    return self._compared(operator, left, right, access)
+                    return self._write_comparison(operator, left, right, access)
                 case IsNull(operand=operand, negated=negated):
                     _, ok = self.value(operand, access)
                     present = "True" if ok is None else ok
                     missing = "False" if ok is None else f"(not {ok})"
                     return (present, missing) if negated else (missing, present)
                 case Between(operand=operand, low=low, high=high, negated=negated):
-                    at, af = self._compared(">=", operand, low, access)
-                    bt, bf = self._compared("<=", operand, high, access)
+                    at, af = self._write_comparison(">=", operand, low, access)
+                    bt, bf = self._write_comparison("<=", operand, high, access)
                     inside, outside = f"({at} and {bt})", f"({af} or {bf})"
                     return (outside, inside) if negated else (inside, outside)
                 case In(operand=operand, options=options, negated=negated):
-                    pairs = [self._compared("=", operand, o, access) for o in options]
+                    pairs = [self._write_comparison("=", operand, o, access) for o in options]
                     among = "(" + " or ".join(t for t, _ in pairs) + ")"
                     none = "(" + " and ".join(f for _, f in pairs) + ")"
                     return (none, among) if negated else (among, none)
@@ -130,9 +130,9 @@ class ConditionWriter:
         present = "" if ok is None else f"{ok} and "
         return f"({present}{value} != 0)", f"({present}{value} == 0)"
 
-    def _compared(self, operator: str, first: Expr, second: Expr, access: ValueAccess) -> TruthText:
+    def _write_comparison(self, operator: str, first: Expr, second: Expr, access: ValueAccess) -> TruthText:
         left, right = self.value(first, access), self.value(second, access)
-        kinds = self.features.kinds.of(first), self.features.kinds.of(second)
+        kinds = self.features.kinds.get_kind(first), self.features.kinds.get_kind(second)
         if kinds[0] is ValueKind.INTEGER and kinds[1] in _REALS:
             test = _exactly(operator, left[0], right[0])
         elif kinds[0] in _REALS and kinds[1] is ValueKind.INTEGER:
@@ -148,27 +148,27 @@ class ConditionWriter:
     def value(self, expr: Expr, access: ValueAccess) -> ValueText:
         place = find_event_ref(expr)
         if place is not None:
-            return access.feature(place, self.features.of(expr))
+            return access.feature(place, self.features.get_feature(expr))
         match expr:
             case Literal(value=constant):
                 return self._constant(constant)
             case Aggregate(variable=variable) if variable in self.features.kinds.results:
                 return access.aggregate(expr, None)
             case Aggregate(argument=argument):
-                feature = None if argument is None else self.features.of(argument)
+                feature = None if argument is None else self.features.get_feature(argument)
                 return access.aggregate(expr, feature)
             case Unary(operator="-", operand=operand):
                 value, ok = self.value(operand, access)
-                fits = f"{value} != LEAST" if self._whole(operand) else None
+                fits = f"{value} != LEAST" if self._is_integer(operand) else None
                 return f"(-{value})", _both(ok, fits)
             case Binary(operator=operator, left=left, right=right) if operator in "+-*/%":
                 result = self._arithmetic(
                     operator,
                     self.value(left, access),
                     self.value(right, access),
-                    whole=self._whole(left) and self._whole(right),
+                    whole=self._is_integer(left) and self._is_integer(right),
                 )
-                divided = operator == "/" or not (self._whole(left) and self._whole(right))
+                divided = operator == "/" or not (self._is_integer(left) and self._is_integer(right))
                 return round_duration(result) if divided and self._is_duration(expr) else result
             case FunctionCall():
                 return self._call(expr, access)
@@ -177,10 +177,10 @@ class ConditionWriter:
                 return f"(1 if {true} else 0)", f"({true} or {false})"
 
     def _is_duration(self, expr: Expr) -> bool:
-        return self.features.kinds.of(expr) is ValueKind.DURATION
+        return self.features.kinds.get_kind(expr) is ValueKind.DURATION
 
-    def _whole(self, expr: Expr) -> bool:
-        return self.features.kinds.of(expr) in INTEGRAL
+    def _is_integer(self, expr: Expr) -> bool:
+        return self.features.kinds.get_kind(expr) in INTEGRAL
 
     def _arithmetic(self, operator: str, left: ValueText, right: ValueText, *, whole: bool) -> ValueText:
         ok = _both(left[1], right[1])
@@ -198,7 +198,7 @@ class ConditionWriter:
         match FUNCTIONS[call.function].kernel:
             case InlineForm(value=form, known=known, whole_known=whole_known):
                 values = [self.value(a, access) for a in call.arguments]
-                whole = all(self._whole(a) for a in call.arguments)
+                whole = all(self._is_integer(a) for a in call.arguments)
                 named = dict(zip("xyz", (value for value, _ in values), strict=False))
                 limits = (known, whole_known if whole else None)
                 oks = (*(ok for _, ok in values), *(f and f.format(**named) for f in limits))

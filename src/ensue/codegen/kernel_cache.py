@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue import cache_files as private_files
+from ensue import cache_files
 from ensue.codegen.kernel_inputs import DONE
 from ensue.errors import EventError
 from ensue.kernels import compile_process, jit
@@ -28,7 +28,7 @@ def njit(*arguments, **_):
 """
 
 
-def compiled(text: str, function: str, signature: Types, *, python: bool = False) -> Callable[..., Any]:
+def compile_function(text: str, function: str, signature: Types, *, python: bool = False) -> Callable[..., Any]:
     """A function of a generated source, compiled for a signature.
 
     With `python` it is not compiled: it calls code that Numba does not support.
@@ -75,7 +75,7 @@ def _compile_loop(text: str, function: str, types: Types) -> None:
 
 def compile_beside(text: str, function: str, signature: Types) -> None:
     """Requests the compilation of a function in another process."""
-    compile_process.request_compile(compiled, text, function, signature)
+    compile_process.request_compile(compile_function, text, function, signature)
 
 
 def load_interpreted(text: str, function: str) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ def is_ready(text: str, function: str, signature: Types) -> bool:
     known = sys.modules[name].__dict__.get("_compiled", {}) if name in sys.modules else {}
     if (function, signature) in known:
         return True
-    if f"{name}.{function}" not in private_files.list_cached()[1]:
+    if f"{name}.{function}" not in cache_files.list_cached()[1]:
         return False
     with jit.using_numba():
         from ensue.kernels.jit_cache import is_cached, numba_type
@@ -183,9 +183,9 @@ def get_kernel(
     """
     mode = get_compile_mode()
     if python or mode == NOTHING or interpreted or jit.is_disabled():
-        return compiled(text, function, signature, python=True)
+        return compile_function(text, function, signature, python=True)
     if mode == ALWAYS or (not _waiting.get() and is_ready(text, function, signature)):
-        return compiled(text, function, signature)
+        return compile_function(text, function, signature)
     waiting = get_lazy_kernel(text, function, signature)
     if function != "step":
         return waiting
@@ -225,7 +225,7 @@ class LazyKernel:
 
     def _compile(self) -> Callable[..., Any] | None:
         if self._compiled is None and (self.payoff.seconds <= MAX_COMPILE or is_ready(*self._key)):
-            self._compiled = compiled(*self._key)
+            self._compiled = compile_function(*self._key)
         return self._compiled
 
     def _compile_beside(self) -> None:

@@ -76,7 +76,7 @@ class KernelContext:
     constants: KernelConstants  # its arguments
 
     @classmethod
-    def of(
+    def from_plan(
         cls,
         plan: PhysicalPlan,
         schema: Schema,
@@ -202,14 +202,14 @@ class KernelContext:
 
     def read(self, feature: Feature) -> ValueText:
         """A feature of the current event, and whether it is not null."""
-        ok = f"ok_{self.called(feature)}[i]" if self.nullable else None
+        ok = f"ok_{self.name_feature(feature)}[i]" if self.nullable else None
         return f"{self.array(feature)}[i]", ok
 
     def array(self, feature: Feature) -> str:
         """The array of a feature of all events."""
-        return f"f_{self.called(feature)}"
+        return f"f_{self.name_feature(feature)}"
 
-    def called(self, feature: Feature) -> str:
+    def name_feature(self, feature: Feature) -> str:
         """A feature as a part of names: its field, or its number."""
         match feature.expr:
             case FieldRef(name=str(name)) if self.names.readable and name.isidentifier():
@@ -223,7 +223,7 @@ class KernelContext:
         for feature in self.features.all():
             names.append(self.array(feature))
             if self.nullable:
-                names.append(f"ok_{self.called(feature)}")
+                names.append(f"ok_{self.name_feature(feature)}")
         return names
 
 

@@ -62,7 +62,7 @@ def write_kernel(
     if "math" in used:
         out("import math", "")
     out("import numpy as np", "from numba import njit", *write_imports(used), "")
-    out(*frame.names.defined(used), "")
+    out(*frame.names.write_definitions(used), "")
     for text in (*called, *texts):
         out("", *text.splitlines(), "")
     for function in functions:
@@ -138,7 +138,7 @@ class SharedCases:
         text = "\n".join(code)
         key = (_CONSTANT.sub(lambda match: _relative(match, mark), text), *constants.after(mark))
         if key in self.known:
-            constants.back_to(mark)
+            constants.drop_since(mark)
         else:
             self.known[key] = len(self.texts)
             self.texts.append(lines if code else [])

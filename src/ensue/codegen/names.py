@@ -39,7 +39,7 @@ class KernelNames:
     ('1', 'b')
     >>> shown.number("b_ROW", 3, "columns of A")
     'b_ROW'
-    >>> print("\\n".join(shown.defined({"b_ROW"})))
+    >>> print("\\n".join(shown.write_definitions({"b_ROW"})))
     # columns of A
     b_ROW = 3
     """
@@ -86,7 +86,7 @@ class KernelNames:
         self.numbers = {name: n for numbers in self.fixed.values() for name, n in numbers.items()}
         self.meanings.clear()
 
-    def defined(self, used: set[str]) -> Iterator[str]:
+    def write_definitions(self, used: set[str]) -> Iterator[str]:
         """The lines that define the used names, by group."""
         for group, numbers in self.groups.items():
             names = [name for name in numbers if name in used]
@@ -154,7 +154,7 @@ class KernelConstants:
         """The values added since a mark."""
         return (*self.wholes[mark[0] :], *self.reals[mark[1] :])
 
-    def back_to(self, mark: tuple[int, int, int]) -> None:
+    def drop_since(self, mark: tuple[int, int, int]) -> None:
         """Drops the constants added since a mark."""
         del self.wholes[mark[0] :], self.reals[mark[1] :]
         for name in list(self.places)[mark[2] :]:

@@ -54,7 +54,7 @@ class _Kinds:
     columns: Mapping[str, ValueKind]
     results: frozenset[str] = frozenset()
 
-    def of(self, expr: Expr) -> ValueKind:
+    def get_kind(self, expr: Expr) -> ValueKind:
         return infer_kind(expr, lambda f: self.columns[f.name or ""])
 
 
@@ -127,7 +127,7 @@ class _ConditionWriter:
             if is_own_row(reach, variable):
                 assert isinstance(reach, Navigation)
                 if reach.shift == 0:
-                    return rewrite_expr(reach.expr, _here)
+                    return rewrite_expr(reach.expr, _shift_to_current)
             return self._placeholder(reach)
 
         return _strings_as_features(rewrite_expr(condition.expr, replace_reach))
@@ -149,17 +149,17 @@ class _ConditionWriter:
         """Whether compiled code can evaluate an expression."""
         kinds = self.features.kinds
         if _reads_row_only(expr):
-            return kinds.of(expr) in KERNEL_KINDS
+            return kinds.get_kind(expr) in KERNEL_KINDS
         match expr:
             case Literal(value=value):
                 return not isinstance(value, str)
             case FieldRef():
                 return False
             case Aggregate(argument=argument):
-                return argument is None or kinds.of(argument) in KERNEL_KINDS
+                return argument is None or kinds.get_kind(argument) in KERNEL_KINDS
             case Binary(operator=operator, left=left, right=right):
                 both = (left, right)
-                if operator in COMPARISONS and all(kinds.of(e) is ValueKind.STRING for e in both):
+                if operator in COMPARISONS and all(kinds.get_kind(e) is ValueKind.STRING for e in both):
                     return all(_reads_row_only(e) or isinstance(e, Aggregate) for e in both)
                 supported = operator in (*COMPARISONS, *ARITHMETIC, "and", "or")
                 return supported and self.fits(left) and self.fits(right)
@@ -266,11 +266,11 @@ class _ConditionWriter:
         tests: list[str] = []
         feature = None
         if reach.arguments:
-            feature = self.features.of(rewrite_expr(reach.arguments[0], _here))
+            feature = self.features.get_feature(rewrite_expr(reach.arguments[0], _shift_to_current))
             known = self.feature(feature, "i")[1]
             tests += [known] if known is not None else []
         if reach.only is not None:
-            value, known = self.feature(self.features.of(rewrite_expr(reach.only, _here)), "i")
+            value, known = self.feature(self.features.get_feature(rewrite_expr(reach.only, _shift_to_current)), "i")
             tests += [known] if known is not None else []
             tests.append(f"{value} != 0")
         return " and ".join(tests) or None, feature
@@ -301,7 +301,7 @@ class _RowAccess:
                 assert feature is not None
                 return self._at_row(number, reach, feature)
             case RowAggregate():
-                return self._aggregated(number, reach)
+                return self._write_aggregate(number, reach)
 
     def _prepare(self, *lines: str) -> None:
         self.statements += [line for line in lines if line not in self.statements]
@@ -338,7 +338,7 @@ class _RowAccess:
         rows = [self.writer.register(f"l_{name}_{j}", "-1") for j in range(k + (not current))]
         return rows[-1]
 
-    def _aggregated(self, number: int, reach: RowAggregate) -> ValueText:
+    def _write_aggregate(self, number: int, reach: RowAggregate) -> ValueText:
         writer = self.writer
         counted, feature = writer.parts(reach)
         writer.register(f"c_{number}", "0")
@@ -372,7 +372,7 @@ def _better(function: str, value: str, best: str) -> str:
     return f"({value} {sign} {best} or ({best} != {best} and {value} == {value}))"
 
 
-def _here(node: Expr) -> Expr:
+def _shift_to_current(node: Expr) -> Expr:
     if isinstance(node, FieldRef) and node.variable == ROW:
         return replace(node, variable=_HERE)
     return node

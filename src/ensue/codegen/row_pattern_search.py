@@ -291,12 +291,12 @@ def _text(title: str, readings: str, prepare: str, dead_end: str, take: str, par
         bounds="\n".join(f"{name} = {value}" for name, value in BOUNDS.items() if name in used),
         helpers="".join(f"\n\n{text}" for text in texts),
         parameters=", ".join(parameters),
-        readings=_indented(readings, 4),
-        prepare=_indented(prepare, 12),
-        dead_end=_indented(dead_end, 20),
-        take=_indented(take, 20),
+        readings=_indent(readings, 4),
+        prepare=_indent(prepare, 12),
+        dead_end=_indent(dead_end, 20),
+        take=_indent(take, 20),
     )
 
 
-def _indented(text: str, depth: int) -> str:
+def _indent(text: str, depth: int) -> str:
     return "\n".join(" " * depth + line for line in text.splitlines())

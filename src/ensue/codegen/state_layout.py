@@ -44,7 +44,7 @@ class StateColumns:
         name = self.names.number(self.prefix + name, number, _GROUPS[table])
         return f"{table}[{row}, {name}]"
 
-    def each(self, row: str) -> list[tuple[str, str]]:
+    def list_values(self, row: str) -> list[tuple[str, str]]:
         """All values of a row, by key."""
         wholes = [(key, self.at(key, row)) for key in self.wholes]
         return wholes + [(key, self.at(key, row, real=True)) for key in self.reals]

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from ensue import cache_files as private_files
-from ensue.codegen import kernel_cache as cache
+from ensue import cache_files
+from ensue.codegen import kernel_cache
 from ensue.errors import OperatorError
 from ensue.ir.pattern import OperatorCall
 from ensue.ir.query import Query
@@ -78,14 +78,14 @@ def _type(kind: ValueKind) -> str:
 
 def _try_compile(function: OperatorFunction, types: tuple[str, ...]) -> str | None:
     """Why Numba cannot compile a function, if it cannot; cached on disk."""
-    if cache.interpreted or jit.is_disabled():
+    if kernel_cache.interpreted or jit.is_disabled():
         return None
     from importlib.metadata import version
 
     signature = f"{version('numba')} {function.text} {types}"
     digest = hashlib.sha256(signature.encode()).hexdigest()[:32]
     name = f"operator-{digest}"
-    known = private_files.read_cached(name)
+    known = cache_files.read_cached(name)
     if known is not None:
         verdict = known.decode()
         return None if verdict == COMPILED else verdict
@@ -100,7 +100,7 @@ def _try_compile(function: OperatorFunction, types: tuple[str, ...]) -> str | No
         verdict = _first_line(error)
     else:
         verdict = COMPILED
-    private_files.write_cached(name, verdict.encode())
+    cache_files.write_cached(name, verdict.encode())
     return None if verdict == COMPILED else verdict
 
 

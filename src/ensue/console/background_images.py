@@ -32,9 +32,9 @@ class Background:
             raise ServiceError(
                 f"the background {text!r} is not FILE,WEST,SOUTH,EAST,NORTH\n  hint: as in plan.png,0,0,120,80"
             )
-        return cls(Path(file[1]), *bounds).checked()
+        return cls(Path(file[1]), *bounds).validate()
 
-    def checked(self) -> "Background":
+    def validate(self) -> "Background":
         """Return itself if the image exists and has a supported format."""
         if self.picture.suffix.lower() not in _KINDS or not self.picture.is_file():
             raise ServiceError(

@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from ensue.console import view_models as shown
+from ensue.console import view_models
 from ensue.console.background_images import URL, Background
 from ensue.errors import EnsueError
 from ensue.service.access import ADMIN, READ, SUBSCRIBE, Principal
@@ -68,7 +68,7 @@ class Pages:
         text = self._templates.get_template(name).render({**common, **values})
         return HTMLResponse(text, status, headers=_HEADERS)
 
-    def refused(self, request: Request, error: EnsueError) -> Response:
+    def render_error(self, request: Request, error: EnsueError) -> Response:
         """Render an error page."""
         missing, forbidden = isinstance(error, NotFoundError), isinstance(error, NotAllowedError)
         status = 404 if missing else 403 if forbidden else 400
@@ -86,7 +86,7 @@ class RevalidatedFiles(StaticFiles):
         return response
 
 
-def _route_of(pages: Pages) -> type[APIRoute]:
+def _build_route(pages: Pages) -> type[APIRoute]:
     """Build a route class that reports errors as pages instead of JSON."""
 
     class PageRoute(APIRoute):
@@ -97,7 +97,7 @@ def _route_of(pages: Pages) -> type[APIRoute]:
                 try:
                     return await handle(request)
                 except EnsueError as error:
-                    return pages.refused(request, error)
+                    return pages.render_error(request, error)
 
             return shown_or_refused
 
@@ -107,7 +107,7 @@ def _route_of(pages: Pages) -> type[APIRoute]:
 def add_pages(app: FastAPI, service: Service, *, background: Background | None = None) -> None:
     """Add the console to the application of a service."""
     pages = Pages(service, background)
-    routes = APIRouter(include_in_schema=False, route_class=_route_of(pages))
+    routes = APIRouter(include_in_schema=False, route_class=_build_route(pages))
     app.mount("/static", RevalidatedFiles(directory=STATIC), name="static")
     for add in (_add_sign_in, _add_map, _add_subscriptions, _add_forms, _add_rest):
         add(routes, pages)
@@ -128,14 +128,14 @@ def _add_map(routes: APIRouter, pages: Pages) -> None:
     @routes.get("/")
     async def start(request: Request, access: Viewer) -> Response:
         access.require(READ)
-        recent = await service.look(lambda db: shown.get_recent_notifications(db, access.user))
+        recent = await service.look(lambda db: view_models.get_recent_notifications(db, access.user))
         return pages.page(
             request, "map.html", "Map", stream=describe_stream(service),
             background=background and background.as_dict(), recent=recent,
         )  # fmt: skip
 
     if background is not None:
-        file = background.checked().picture
+        file = background.validate().picture
 
         @routes.get(URL)
         async def picture_of_plane(access: Viewer) -> Response:
@@ -153,7 +153,7 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
         found = await service.subscriptions(state=wanted or None, after=after, limit=PAGE_ROWS, user=access.user)
         return pages.page(
             request, "subscriptions.html", "Subscriptions", wanted=wanted, fresh=SLOW_REFRESH,
-            rows=await service.look(lambda db: shown.subscription_rows(db, found)),
+            rows=await service.look(lambda db: view_models.subscription_rows(db, found)),
             next=found[-1].id if len(found) == PAGE_ROWS else None,
         )  # fmt: skip
 
@@ -162,16 +162,16 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
         access.require(READ)
         found = await service.subscription(id, user=access.user)
         counters = await service.look(lambda db: read_counters(db, id))
-        targets = await service.look(lambda db: shown.target_rows(db, access.user, id))
+        targets = await service.look(lambda db: view_models.target_rows(db, access.user, id))
         return pages.page(
             request, "subscription.html", "Subscriptions", fresh=SLOW_REFRESH,
             found={**found.as_dict(), "targets": targets},
             matches=counters.get("matches", 0),
-            counters=shown.counter_rows(counters),
+            counters=view_models.counter_rows(counters),
             quiet=_quiet(service, found.quiet),
             explained=await service.explain(id, user=access.user),
             stream=describe_stream(service),
-            recent=await service.look(lambda db: shown.get_recent_notifications(db, access.user, id)),
+            recent=await service.look(lambda db: view_models.get_recent_notifications(db, access.user, id)),
         )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def _add_forms(routes: APIRouter, pages: Pages) -> None:
             request, "form.html", "Subscriptions", found=found, known=found,
             stream=describe_stream(service), background=background and background.as_dict(),
             calendar=service.columns.calendar, templates=list_templates(service),
-            since=shown.list_since_choices(service),
+            since=view_models.list_since_choices(service),
         )  # fmt: skip
 
     @routes.get("/subscriptions/new")
@@ -208,7 +208,7 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
         own = {name: text for name, text in known.items() if shared.get(name) != text}
         found = await service.subscriptions(user=access.user)
         return pages.page(
-            request, "regions.html", "Regions", rows=shown.region_rows(own, shared, found),
+            request, "regions.html", "Regions", rows=view_models.region_rows(own, shared, found),
             located=service.stream.location is not None,
         )  # fmt: skip
 
@@ -217,24 +217,24 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
         access.require(READ)
         admin = access.may(ADMIN)
         user = None if admin else access.user
-        found = await shown.get_health(service, access)
+        found = await view_models.get_health(service, access)
         return pages.page(
             request, "health.html", "Health", fresh=FAST_REFRESH,
             health=found,
-            figures=shown.group_figures(found),
-            targets=await service.look(partial(shown.target_rows, user=user, troubled=True)),
-            bad=await service.look(lambda db: shown.bad_events(db, access)),
+            figures=view_models.group_figures(found),
+            targets=await service.look(partial(view_models.target_rows, user=user, troubled=True)),
+            bad=await service.look(lambda db: view_models.bad_events(db, access)),
             explained=await service.explain() if admin else None,
         )  # fmt: skip
 
     @routes.get("/audit")
     async def audit(request: Request, access: Viewer, before: int | None = None) -> Response:
         access.require(READ)
-        rows, older = await service.look(lambda db: shown.audit_rows(db, access, before, PAGE_ROWS))
+        rows, older = await service.look(lambda db: view_models.audit_rows(db, access, before, PAGE_ROWS))
         return pages.page(request, "audit.html", "Audit", rows=rows, next=older)
 
 
 def _quiet(service: Service, quiet: float | None) -> str | None:
     if not quiet:
         return None
-    return shown.format_length(quiet) if service.columns.calendar else f"{quiet:g} units of time"
+    return view_models.format_length(quiet) if service.columns.calendar else f"{quiet:g} units of time"

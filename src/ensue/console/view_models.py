@@ -10,8 +10,7 @@ from typing import Any
 from ensue.service.access import ADMIN, Principal
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
-from ensue.service.store import journal, outbox
-from ensue.service.store import target_store as targets
+from ensue.service.store import journal, outbox, target_store
 from ensue.service.subscription_view import UserSubscription
 from ensue.service.web.health_routes import report_health
 from ensue.service.web.region_routes import text_to_geojson
@@ -83,7 +82,7 @@ def subscription_rows(db: Connection, subscriptions: Sequence[UserSubscription])
             **subscription.as_dict(),
             "finds": subscription.template or get_first_line(subscription.text),
             "matches": journal.read_counters(db, subscription.id).get("matches", 0),
-            "targets": targets.list_target_states(db, subscription.user, subscription.id),
+            "targets": target_store.list_target_states(db, subscription.user, subscription.id),
         }
         for subscription in subscriptions
     ]
@@ -105,12 +104,12 @@ def target_rows(
     db: Connection, user: int | None, subscription: int | None = None, *, troubled: bool = False
 ) -> list[dict[str, Any]]:
     """Build the rows of targets; `troubled` selects those with failed deliveries."""
-    states = targets.list_target_states(db, user, subscription)
+    states = target_store.list_target_states(db, user, subscription)
     names = dict(map(tuple, db.execute("SELECT id, name FROM subscriptions"))) if troubled else {}
     return [
         {**asdict(target), "where": _where(target.config), "name": names.get(target.subscription, "")}
         for target in states
-        if not troubled or target.state != targets.ON or target.dead
+        if not troubled or target.state != target_store.ON or target.dead
     ]
 
 

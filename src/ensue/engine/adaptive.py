@@ -37,7 +37,7 @@ from ensue.planner.planner import choose_plan, get_structure_name
 from ensue.planner.planner_options import PlannerOptions
 from ensue.planner.statistics import Statistics, compute_statistics, format_number
 from ensue.schema import Schema
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import Unit, window_to_ticks
 from ensue.vector.event_table import split_table
 from ensue.vector.key_codes import KeyCodes
@@ -136,7 +136,7 @@ class RecentEvents:
 
 
 def _ends(events: pa.Table, schema: Schema, unit: Unit) -> npt.NDArray[Any]:
-    return np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
+    return np.asarray(evaluation.from_arrow(events.column(schema.end), unit).values)
 
 
 PIECE = 1 << 15  # events between two reviews of the plan
@@ -253,8 +253,8 @@ class AdaptiveEngine:
     def hand_over(self) -> None:
         self.engine.hand_over()
 
-    def others_hold(self, size: float) -> None:
-        self.engine.others_hold(size)
+    def set_foreign_memory(self, size: float) -> None:
+        self.engine.set_foreign_memory(size)
 
     def change(self, advice: Advice) -> Matches:
         """Switch to another plan and return the matches that the old one had not delivered."""
@@ -267,7 +267,7 @@ class AdaptiveEngine:
             # the replay drops these matches
             remaining = self._numbers.matches(old.advance(old.now))
         self._recent.forget(old.now)
-        self._retained = RetainedRows(self.held_rows(), old.rows)
+        self._retained = RetainedRows(self.get_held_rows(), old.rows)
         self.engine = self._replay_into(advice.plan)
         self.memo = advice.memo
         change = PlanChange(
@@ -291,7 +291,7 @@ class AdaptiveEngine:
         if old.skipping is not None:
             # matches of the replayed events have been selected already
             earliest = before.in_stream(old.skipped_up_to)
-            new.skip_up_to(self._numbers.own(earliest))
+            new.skip_up_to(self._numbers.renumber(earliest))
         recent = self._recent.events
         new.replay([] if recent is None else split_table(recent, PIECE), old.rows, old.now)
         new.reset_counters()
@@ -346,12 +346,12 @@ class AdaptiveEngine:
     def held_bytes(self) -> int:
         return self.engine.held_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
-    def held_rows(self) -> npt.NDArray[np.int64]:
+    def get_held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending.
 
         A new plan may hold events that its predecessor had already ruled out.
         """
-        return self._retained.still_held(self._numbers.in_stream(self.engine.held_rows()))
+        return self._retained.filter_held(self._numbers.in_stream(self.engine.get_held_rows()))
 
     @property
     def partial_matches(self) -> int:
@@ -368,7 +368,7 @@ class RetainedRows:
     rows: Rows = field(default_factory=lambda: NONE)
     end: int = 0
 
-    def still_held(self, rows: Rows) -> Rows:
+    def filter_held(self, rows: Rows) -> Rows:
         """Filter the rows that a plan holds by those the previous plan held."""
         if not self.end:
             return rows
@@ -399,14 +399,14 @@ class RowNumbering:
         places = np.where(known, numbers - self._begin, 0)
         return np.where(known, self.rows[places], numbers)
 
-    def own(self, rows: Rows) -> Rows:
+    def renumber(self, rows: Rows) -> Rows:
         """The number of the first event at or after each row of the stream."""
         if not len(self.rows):
             return rows
         return np.where(rows < self.end, self._begin + np.searchsorted(self.rows, rows), rows)
 
     def matches(self, found: Matches) -> Matches:
-        return found.moved(self.in_stream) if len(self.rows) and found.count else found
+        return found.map_rows(self.in_stream) if len(self.rows) and found.count else found
 
 
 def _same_roles(plan: PhysicalPlan, other: PhysicalPlan) -> bool:
@@ -467,7 +467,7 @@ class CostBasedAdviser:
 
 
 def _cost(plan: PhysicalPlan, statistics: Statistics) -> float:
-    load = Cardinalities.of(plan.query, plan.roles, statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, statistics)
     return estimate_structure(plan.structure, plan.query, load).cost
 
 

@@ -120,7 +120,7 @@ class Engine:
             matches = self._deliver(scanned.key, self.rows - len(scanned.mask))
             self._compact_if_it_pays()
         except MemoryError:
-            raise self.room.allowance.refused(self.room.holding()) from None
+            raise self.room.allowance.build_allocation_error(self.room.compute_usage()) from None
         return matches
 
     def _take(self, scanned: ScannedBatch, keys: int, events: pa.Table | None) -> None:
@@ -148,7 +148,7 @@ class Engine:
             last_request = (code, position)
         self.drain()
         if self.lapsing is not None:
-            self.lapsing.see(scanned, self.rows)
+            self.lapsing.add_batch(scanned, self.rows)
         self.rows += count
         self.now = scanned.ends[-1].item()
         self.room.ask()
@@ -226,7 +226,7 @@ class Engine:
         """Switch to a kernel that handles NULL values."""
         self.program = replace(self.program, nullable=True)
         self.scan.program = self.program
-        self.state.become(self.program.frame, self.program.source, self.program.kernel)
+        self.state.adopt_kernel(self.program.frame, self.program.source, self.program.kernel)
 
     def compact(self) -> None:
         """Evict keys and strings of no partial match, and shrink the tables."""
@@ -276,10 +276,10 @@ class Engine:
             return
         self.room.ask(compute_list_bytes(self.state))
         self._pieces.append(read_output(self.state))
-        self.room.drained(self._pieces[-1])
-        self.state.drained()
+        self.room.count_drained(self._pieces[-1])
+        self.state.reset_output()
 
-    def others_hold(self, size: float) -> None:
+    def set_foreign_memory(self, size: float) -> None:
         """Set the bytes of the shared memory budget used by other matchers."""
         self.room.elsewhere = size
 
@@ -299,7 +299,7 @@ class Engine:
             matches = turns.in_turn(matches, keys, base, None if over else self.state.alive())
         elif self.skipping is not None and matches.count:
             if self.state.tracks_used_rows:
-                matches = self.skipping.among_weighed(matches)
+                matches = self.skipping.select_weighed(matches)
             else:
                 matches = self.skipping(matches, keys, base)
         self.found += matches.number
@@ -409,9 +409,9 @@ class Engine:
         """The bytes of matches that are held back."""
         return sum(held.nbytes for held in (self.lapsing, self.skipping) if held is not None)
 
-    def held_rows(self) -> npt.NDArray[np.int64]:
+    def get_held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
-        held = self.state.held_rows(self.now)
+        held = self.state.get_held_rows(self.now)
         for waiting in (self.lapsing, self.turns):
             held = held if waiting is None else np.union1d(held, waiting.rows())
         return held

@@ -47,7 +47,7 @@ class TableAllocator:
         assert engine is not None
         return engine
 
-    def drained(self, piece: Matches) -> None:
+    def count_drained(self, piece: Matches) -> None:
         """Count matches that were moved out of the kernel's output."""
         if not self.counts:
             return
@@ -71,7 +71,7 @@ class TableAllocator:
         """Continue the counts of another engine of the same query."""
         self.matches, self.size, self.elsewhere = other.matches, other.size, other.elsewhere
 
-    def holding(self, more: float = 0.0) -> MemoryUsage:
+    def compute_usage(self, more: float = 0.0) -> MemoryUsage:
         """The memory usage of the engine after allocating `more` bytes."""
         engine = self.engine
         tables = sum(table.nbytes for table in engine.state.tables.values())
@@ -88,11 +88,11 @@ class TableAllocator:
     def ask(self, more: float = 0.0) -> None:
         """Raise LimitError if the engine may not allocate `more` bytes."""
         if not self.allowance.unlimited:
-            self.allowance.ask(self.holding(more))
+            self.allowance.ask(self.compute_usage(more))
 
     def allow(self) -> None:
         """Set the table sizes up to which the kernel may grow tables itself."""
-        state, held = self.engine.state, self.holding()
+        state, held = self.engine.state, self.compute_usage()
         tables, meta = state.tables, state.meta
         meta[STOP] = 0
         meta[MOST_OUT] = self.allowance.most_matches(tables["O"].shape[1], held)
@@ -119,7 +119,7 @@ class TableAllocator:
         elif code == STOPPED:  # the kernel reached the sizes set by `allow`
             self.drain()
             self.ask(max(2.0 * t.nbytes for t in tables.values()))
-            raise self.allowance.full(self.holding())
+            raise self.allowance.full(self.compute_usage())
         else:
             state.make_room(RoomRequest(code, now, row, again), self)
         self.at = None
@@ -134,7 +134,7 @@ class TableAllocator:
         tables = [state.tables[name] for name in names]
         self.ask(2.0 * sum(table.nbytes for table in tables))
         if 2 * len(tables[0]) > MOST_ROWS:
-            raise self.allowance.full(self.holding())
+            raise self.allowance.full(self.compute_usage())
         state.grow(*names)
 
 
@@ -177,7 +177,7 @@ def evict_strings(state: StructureState[Any], strings: KeyCodes) -> None:
     if count == 0:
         return
     places = [
-        (state.used(columns.whole), columns.wholes[name])
+        (state.get_used_rows(columns.whole), columns.wholes[name])
         for columns in state.source.columns
         for name in sorted(columns.texts)
     ]

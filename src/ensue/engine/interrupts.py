@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-from ensue.codegen import kernel_cache as cache
+from ensue.codegen import kernel_cache
 
 
 class _KernelThread:
@@ -67,7 +67,7 @@ def allow_interrupts() -> Iterator[None]:
 def run_interruptibly(kernel: Callable[[], Any], stop: Callable[[], None]) -> Any:
     """Run a kernel; if this thread is interrupted, `stop` makes the kernel return early."""
     global _thread  # noqa: PLW0603
-    if not _listening or cache.interpreted or not _on_main_thread():
+    if not _listening or kernel_cache.interpreted or not _on_main_thread():
         return kernel()
     if _thread is None:
         _thread = _KernelThread()

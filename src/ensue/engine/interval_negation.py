@@ -137,7 +137,7 @@ class IntervalNegationFilter:
         self._applies = np.zeros((len(self._lapses), 0), np.bool_)
         self._due = np.zeros(0, self._dtype)
 
-    def see(self, scanned: ScannedBatch, first: int) -> None:
+    def add_batch(self, scanned: ScannedBatch, first: int) -> None:
         """Store the events of a batch whose first row is `first`."""
         here = np.flatnonzero((scanned.mask != 0) & (scanned.key >= 0))
         if not len(here):

@@ -42,11 +42,11 @@ class SkipStrategy:
         self._make_room(key)
         selected = np.zeros(matches.count, np.bool_)
         target = self._target(matches, first, last)
-        order = self._sorted(matches, first, last)
+        order = self._sort(matches, first, last)
         skip_matches(order, key, first, target, self.earliest, selected)
         return matches if selected.all() else matches.where(selected)
 
-    def among_weighed(self, matches: Matches) -> Matches:
+    def select_weighed(self, matches: Matches) -> Matches:
         """Select among matches of a kernel that already drops matches that begin too early.
 
         The kernel does not choose between matches with the same first and last event.
@@ -54,7 +54,7 @@ class SkipStrategy:
         first, last = matches.ends()
         if are_distinct(last, first):
             return matches
-        order = self._sorted(matches, first, last)
+        order = self._sort(matches, first, last)
         selected = np.ones(matches.count, np.bool_)
         same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
         selected[order[1:][same]] = False
@@ -93,7 +93,7 @@ class SkipStrategy:
                 nth = 1 if self.after.to is SkipTarget.FIRST else -1
                 return matches.nth(self.after.variable or "", nth)
 
-    def _sorted(self, matches: Matches, first: Rows, last: Rows) -> Rows:
+    def _sort(self, matches: Matches, first: Rows, last: Rows) -> Rows:
         """Order by last event, then by members, as the reference does."""
         order: Rows = order_by_ends(last, first)
         same = (np.diff(last[order]) == 0) & (np.diff(first[order]) == 0)
@@ -166,17 +166,17 @@ class OrderedSkipStrategy(SkipStrategy):
         held, key = self._held, self._key_of
         first, last = held.ends()
         turn, later = (first, last) if self._by_start else (last, np.zeros_like(last))
-        order = self._sorted(held, first, last)
+        order = self._sort(held, first, last)
         order = order[np.lexsort([turn[order], key[order]])]
         self._make_room(key)
         fate = np.zeros(held.count, np.int8)
         target = self._target(held, first, last)
-        skip_ordered_matches(order, (key, first, target, turn, later), self._in_the_way(alive), self.earliest, fate)
+        skip_ordered_matches(order, (key, first, target, turn, later), self._find_preceding(alive), self.earliest, fate)
         waits = np.flatnonzero(fate == WAITS)
         self._held, self._key_of = held.pick(waits), key[waits]
         return held.pick(order[fate[order] == KEPT])
 
-    def _in_the_way(self, alive: LivePartialMatches | None) -> tuple[Rows, Rows, Rows, Rows]:
+    def _find_preceding(self, alive: LivePartialMatches | None) -> tuple[Rows, Rows, Rows, Rows]:
         """The partial matches that may still precede a held match, by their earliest turn."""
         if alive is None:
             return NONE, NONE, NONE, NONE
@@ -257,9 +257,9 @@ class ChooseOnce(SkipStrategy):
     def __init__(self, query: Query) -> None:
         super().__init__(replace(query, after=AfterMatch(SkipTarget.PAST_LAST)))
 
-    def _sorted(self, matches: Matches, first: Rows, last: Rows) -> Rows:
+    def _sort(self, matches: Matches, first: Rows, last: Rows) -> Rows:
         """Order by last event, then from newest to oldest member, then as the reference does."""
-        oldest_first = super()._sorted(matches, first, last)
+        oldest_first = super()._sort(matches, first, last)
         members = list_rows_newest_first(matches)[oldest_first]
         keys = [-members[:, k] for k in range(members.shape[1])]
         return np.asarray(oldest_first[np.lexsort([*reversed(keys), last[oldest_first]])])
@@ -270,7 +270,7 @@ class ChooseLatest(ChooseOnce):
 
     def __call__(self, matches: Matches, keys: npt.NDArray[Any], base: int) -> Matches:  # noqa: ARG002
         first, last = matches.ends()
-        order = self._sorted(matches, first, last)
+        order = self._sort(matches, first, last)
         selected = np.zeros(matches.count, np.bool_)
         selected[order[np.diff(last[order], prepend=-1) != 0]] = True
         return matches.where(selected)

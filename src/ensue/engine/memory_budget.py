@@ -119,13 +119,13 @@ class MemoryBudget:
             problem = f"holds more partial matches than max_partial_matches={partial:,} allows"
             raise self._error(problem, held)
         if held.size > self.size:
-            raise self._error(f"needs {format_size(held.size)}, {self._allowed()}", held)
+            raise self._error(f"needs {format_size(held.size)}, {self._format_limit()}", held)
 
     def full(self, held: MemoryUsage) -> LimitError:
         """The error for a table that cannot grow."""
         return self._error(f"needs more than {MOST_ROWS:,} rows in a table", held)
 
-    def refused(self, held: MemoryUsage) -> LimitError:
+    def build_allocation_error(self, held: MemoryUsage) -> LimitError:
         """The error when the system refuses to allocate memory, as under `ulimit -v`."""
         return self._error("needs more memory than the system gives this process", held)
 
@@ -154,7 +154,7 @@ class MemoryBudget:
             held,
         )
 
-    def _allowed(self) -> str:
+    def _format_limit(self) -> str:
         limits = self.limits
         if limits.memory is not None:
             return f"and memory= allows {format_size(self.size)}"

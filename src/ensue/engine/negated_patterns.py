@@ -29,7 +29,7 @@ from ensue.planner.limits import UNLIMITED, MatcherLimits
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.reference import compute_certain_time, is_absence_violated
 from ensue.schema import Schema
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import sorted_unique
 from ensue.vector.arrow_types import Unit
 from ensue.vector.match_rows import Matches
@@ -86,7 +86,7 @@ class InnerPatternMatcher:
         far = np.iinfo(np.int64).max
         earliest = np.where(missing, far, members).min(axis=0, initial=far)
         schema, real = scan.program.schema, scan.program.frame.real_time
-        times = vectors.from_arrow(known.column(schema.start), scan.program.unit).values
+        times = evaluation.from_arrow(known.column(schema.start), scan.program.unit).values
         starts = np.asarray(times, np.float64 if real else np.int64)
         ever = np.inf if real else far
         begun = np.where(missing, ever, starts[np.searchsorted(rows, np.where(missing, rows[0], members))])
@@ -102,7 +102,7 @@ class InnerPatternMatcher:
         return InnerMatches([np.ascontiguousarray(array) for array in arrays], sorted_unique(last))
 
     def _hold(self, known: pa.Table, rows: Array) -> None:
-        held = self.engine.held_rows()
+        held = self.engine.get_held_rows()
         if len(held) < len(rows):
             known = known.take(pa.array(np.searchsorted(rows, held))).combine_chunks()
         self._events, self._rows = known, held
@@ -148,7 +148,7 @@ class AbsenceEngine(ReferenceEngine):
             return bindings_to_matches(self.plan, [])
         if not self._over:
             rows = np.arange(self.rows, self.rows + events.num_rows)
-            self._over = is_absence_violated(self._query, self._events(self._used(events), rows))
+            self._over = is_absence_violated(self._query, self._events(self._select_used(events), rows))
         self._count(events)
         return self._deliver(decided=self._is_past())
 

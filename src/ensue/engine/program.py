@@ -80,7 +80,7 @@ class Program:
         object.__setattr__(self, "source", write_kernel(frame))
         object.__setattr__(self, "constants", frame.constants.arrays())
 
-    def again(self) -> "Program":
+    def copy(self) -> "Program":
         """A copy for another matcher, which decides again whether to compile kernels."""
         other = object.__new__(Program)
         other.__dict__.update((f.name, getattr(self, f.name)) for f in fields(self))
@@ -161,14 +161,14 @@ def create_frame(
 ) -> KernelContext:
     """Create the frame from which a plan's kernel is generated; `readable`: for display only."""
     register_functions(plan.query)
-    frame = KernelContext.of(plan, schema, unit, nullable, None, counted, readable)
+    frame = KernelContext.from_plan(plan, schema, unit, nullable, None, counted, readable)
     written = restore_written_order(plan.structure, plan.query.where)
     if written == plan.structure:
         return frame
     # saved state identifies features by number, whatever the order of conditions
     plain = replace(frame, plan=replace(plan, structure=written))
     write_kernel(plain)
-    return KernelContext.of(plan, schema, unit, nullable, plain.features, counted, readable)
+    return KernelContext.from_plan(plan, schema, unit, nullable, plain.features, counted, readable)
 
 
 def write_kernel(frame: KernelContext) -> KernelSource:

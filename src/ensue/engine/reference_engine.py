@@ -45,14 +45,14 @@ from ensue.reference import (
     choose_matches,
     compute_certainty,
     compute_next_start,
+    compute_value,
     find_matches,
     is_decided_by_neighbour,
     members,
     must_wait,
-    value_of,
 )
 from ensue.schema import Schema, ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import Unit
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_values
@@ -127,7 +127,7 @@ class ReferenceEngine:
     def _count(self, events: pa.Table) -> None:
         self.rows += events.num_rows
         last = events.column(self.schema.end).slice(events.num_rows - 1)
-        self._advance_clock(np.asarray(vectors.from_arrow(last, self.unit).values).tolist()[0])
+        self._advance_clock(np.asarray(evaluation.from_arrow(last, self.unit).values).tolist()[0])
 
     def advance(self, now: float) -> Matches:
         self._advance_clock(now)
@@ -136,7 +136,7 @@ class ReferenceEngine:
     def finish(self) -> Matches:
         return bindings_to_matches(self.plan, self._judge(None, over=True))
 
-    def _used(self, events: pa.Table) -> pa.Table:
+    def _select_used(self, events: pa.Table) -> pa.Table:
         return events.select([n for n in events.column_names if n in self._columns])
 
     def _advance_clock(self, now: float) -> None:
@@ -148,7 +148,7 @@ class ReferenceEngine:
         """The matches decided now, in the order of the reference; `fed` are the next events."""
         table, rows, new = self._held.table, self._held.rows, list[Event]()
         if fed is not None:
-            fed = self._used(fed)
+            fed = self._select_used(fed)
             fed_rows = np.arange(self._mark.rows, self.rows)
             new = self._events(fed, fed_rows)
             table = fed if table is None else pa.concat_tables([table, fed])
@@ -161,14 +161,14 @@ class ReferenceEngine:
             # without a window smaller pieces would only be judged repeatedly
             size = len(new) if self._query.within is None else max(PIECE, len(held))
             end = min(begin + size, len(new))
-            mark = self._here()
+            mark = self._get_position()
             if end < len(new):
                 mark = StreamPosition(new[end].position, new[end - 1].end)
             inside = (*held, *new[begin:end])
             fresh = {self._key(event) for event in new[begin:end]}
             decided += self._decide(inside, mark, fresh, over=over and end == len(new))
-            needed = self._window(inside, mark).needed()
-            held = self._absences.held(inside, needed, mark.time, self._waiting)
+            needed = self._window(inside, mark).list_needed()
+            held = self._absences.select_held(inside, needed, mark.time, self._waiting)
             begin = end
         self._hold(() if over else held, table, rows)
         return sorted(decided, key=self._rank)
@@ -195,7 +195,7 @@ class ReferenceEngine:
                 continue
             late = self._query.unfinished or must_wait(pattern, binding)
             undecided = late and not window.is_over(binding) and not self._has_later_event(binding, newest)
-            undecided = undecided or self._lapsing(binding, mark)
+            undecided = undecided or self._may_still_be_negated(binding, mark)
             (waiting if undecided and not over else decided).append(binding)
         self._mark, self._waiting = mark, waiting
         selected = decided
@@ -204,7 +204,7 @@ class ReferenceEngine:
         if self.plan.query.choose is not None:
             selected = list(self._choose(decided))
         having = self.plan.query.having
-        returned = [b for b in selected if having is None or value_of(having, b) is True]
+        returned = [b for b in selected if having is None or compute_value(having, b) is True]
         self._kept += len(returned)
         size = self._kept * WAY_BYTES + self._elsewhere
         self.allowance.ask(MemoryUsage(len(events), self._kept, size, mark.rows - 1, self.now))
@@ -224,9 +224,9 @@ class ReferenceEngine:
         later = newest.get(self._key(last), last.position) > last.position
         return later and is_decided_by_neighbour(self._query, binding)
 
-    def _lapsing(self, binding: Binding, mark: StreamPosition) -> bool:
+    def _may_still_be_negated(self, binding: Binding, mark: StreamPosition) -> bool:
         """Whether an event may still arrive in a negated interval of a match."""
-        until = self._absences.until(binding)
+        until = self._absences.compute_end(binding)
         return until is not None and (mark.time is None or mark.time <= until)
 
     def _matches(self, events: Sequence[Event], fired: RepeatResults) -> list[Binding]:
@@ -239,7 +239,7 @@ class ReferenceEngine:
             held = MemoryUsage(ways, self._kept, ways * WAY_BYTES, error.position, self.now)
             raise self.allowance.too_many(held) from None
 
-    def others_hold(self, size: float) -> None:
+    def set_foreign_memory(self, size: float) -> None:
         self._elsewhere = size
 
     def hand_over(self) -> None:
@@ -305,7 +305,7 @@ class ReferenceEngine:
                 self._earliest[key] = max(members(b)[-1].position for b in selected) + 1
             yield from selected
 
-    def _here(self) -> StreamPosition:
+    def _get_position(self) -> StreamPosition:
         return StreamPosition(self.rows, None if self.now is None else self.now * self._scale)
 
     def _rank(self, binding: Binding) -> Rank:
@@ -354,13 +354,13 @@ class ReferenceEngine:
         held = tuple(events[row] for row in wanted.tolist())
         self._aside = HeldEvents(pa.table(columns, schema=table.schema), wanted, held)
 
-    def held_rows(self) -> Rows:
+    def get_held_rows(self) -> Rows:
         return np.union1d(self._aside.rows, self._held.rows)
 
     @property
     def partial_matches(self) -> int:
         """The number of held events: the reference has no partial matches."""
-        return len(self.held_rows())
+        return len(self.get_held_rows())
 
     @property
     def state_bytes(self) -> int:
@@ -404,7 +404,7 @@ class ReferenceEngine:
         header, arrays, blobs = unpack_state(data)
         check_signature(header, self.plan, self.schema, self.unit)
         self.rows, self.now = int(header["rows"]), header["now"]
-        self._mark = self._here()
+        self._mark = self._get_position()
         self._held = self._restore_events(blobs.get("events"), arrays["rows"])
         pairs = zip(self._held.events, arrays["earliest"].tolist(), strict=True)
         self._earliest = {self._key(event): row for event, row in pairs if row}

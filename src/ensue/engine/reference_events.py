@@ -23,7 +23,7 @@ from ensue.reference import Binding, Event, compute_certain_time, members
 from ensue.reference.partition import Partition
 from ensue.reference.user_operators import RepeatResults, create_record_class, list_last_fields, step_repeat
 from ensue.schema import Schema, Types, ValueKind, accepts_type
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import get_time_counts, to_single_array
 from ensue.vector.arrow_types import Unit, kind_of_arrow
 from ensue.vector.column_values import decode_dictionary
@@ -37,10 +37,10 @@ def find_computed_columns(query: Query) -> frozenset[str]:
     """The columns that conditions compute with, except those only counted or tested for NULL."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
     conditions += get_interval_ends(query.pattern)
-    return frozenset(n for c in conditions for n in _computed(c)) | frozenset(get_read_columns(query.pattern))
+    return frozenset(n for c in conditions for n in _iterate_computed(c)) | frozenset(get_read_columns(query.pattern))
 
 
-def _computed(expr: Expr) -> Iterator[str]:
+def _iterate_computed(expr: Expr) -> Iterator[str]:
     match expr:
         case IsNull(operand=FieldRef()) | Aggregate(function="count", argument=FieldRef()):
             return
@@ -48,7 +48,7 @@ def _computed(expr: Expr) -> Iterator[str]:
             yield name
         case _:
             for operand in get_operands(expr):
-                yield from _computed(operand)
+                yield from _iterate_computed(operand)
 
 
 def nanoseconds_per_tick(schema: Schema, unit: Unit) -> int:
@@ -79,12 +79,12 @@ def read_events(
     scale = nanoseconds_per_tick(schema, unit)
     positions = range(table.num_rows) if rows is None else rows.tolist()
     starts, ends = (
-        np.asarray(vectors.from_arrow(table.column(name), unit, name).values).tolist()
+        np.asarray(evaluation.from_arrow(table.column(name), unit, name).values).tolist()
         for name in (schema.start, schema.end)
     )
     for name in computed:
         if name in table.column_names:
-            _ = vectors.from_arrow(table.column(name), unit, name).values  # may raise
+            _ = evaluation.from_arrow(table.column(name), unit, name).values  # may raise
     columns = {name: _values(table.column(name), name, exact=name in computed) for name in table.column_names}
     events = []
     for row in range(table.num_rows):
@@ -203,14 +203,14 @@ class AbsenceIntervals:
                 longest = None if back is None or known is None else max(back, known)
                 self._types[atom.type] = longest
 
-    def until(self, binding: Binding) -> int | float | None:
+    def compute_end(self, binding: Binding) -> int | float | None:
         """The end of a match's negated intervals; None if its last event decides it."""
         if not self._types:
             return None
         until = compute_certain_time(self._query.pattern, binding)
         return None if until is None or until < members(binding)[-1].end else until
 
-    def held(
+    def select_held(
         self, events: Sequence[Event], needed: Sequence[Event], time: float | None, waiting: Iterable[Binding]
     ) -> tuple[Event, ...]:
         """The events that the window or an interval needs, in order."""

@@ -59,7 +59,7 @@ class _Lasting:
         # earlier events ended before this one, so they began before its end
         return self.time is not None and self.time - event.end > self.length
 
-    def needed(self) -> list[Event]:
+    def list_needed(self) -> list[Event]:
         """The events of matches whose window is open, and all events between them."""
         if self.time is None:
             return list(self.events)
@@ -94,7 +94,7 @@ class _Counted:
         rows = [other.position for other in self.partitions.get(key, ())]
         return event.position not in rows or len(rows) - rows.index(event.position) >= self.count
 
-    def needed(self) -> list[Event]:
+    def list_needed(self) -> list[Event]:
         # the next event of the partition is the last one of the window
         needed = [
             event for events in self.partitions.values() for event in events[max(0, len(events) - self.count + 1) :]

@@ -23,7 +23,7 @@ from ensue.planner.physical_plan import PhysicalPlan, Role
 from ensue.planner.statistics import Statistics
 from ensue.printing.expression_printer import format_condition
 from ensue.schema import ANY, ValueKind, get_type_names
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.column_values import Vector
 from ensue.vector.event_table import StreamSchema, get_end_times
@@ -157,7 +157,7 @@ class _Sample:
         playing: dict[str, Rows] = {}
         alone: set[Expr] = set()
         for role in plan.roles:
-            rows = self._of_type(role)
+            rows = self._select_type(role)
             for condition in (*role.conditions, *role.first):
                 alone.add(condition)
                 if not get_variables(condition):
@@ -173,17 +173,17 @@ class _Sample:
                 self._between(condition, playing)
         return self.chances
 
-    def _of_type(self, role: Role) -> Rows:
+    def _select_type(self, role: Role) -> Rows:
         column = self.prepared.shape.schema.type_column
         if column is None or role.type == ANY:
             return np.arange(self.events.num_rows)
         types = self.events.column(column).cast(pa.string()).combine_chunks()
-        wanted = pa.array(get_type_names(role.type), pa.string())
-        return np.flatnonzero(pc.is_in(types, value_set=wanted).to_numpy(zero_copy_only=False))
+        names = pa.array(get_type_names(role.type), pa.string())
+        return np.flatnonzero(pc.is_in(types, value_set=names).to_numpy(zero_copy_only=False))
 
     def _between(self, condition: Expr, playing: dict[str, Rows]) -> None:
         slots = sorted({_slot(r) for r in iterate_references(condition)}, key=self._by_pattern)
-        if any(not _single(r) for r in iterate_references(condition)):
+        if any(not _is_single(r) for r in iterate_references(condition)):
             return
         combination = self._combinations(slots, playing)
         if combination is not None:
@@ -251,21 +251,21 @@ class _Sample:
             def lookup_field(field: FieldRef | Aggregate) -> Vector:
                 assert isinstance(field, FieldRef)
                 assert field.name is not None
-                return self._taken(field.name, chosen)
+                return self._take(field.name, chosen)
 
             if isinstance(ref, FieldRef):
                 return lookup_field(ref)
             assert ref.argument is not None
-            return vectors.evaluate(ref.argument, lookup_field, len(chosen), unit)
+            return evaluation.evaluate(ref.argument, lookup_field, len(chosen), unit)
 
         unit = self.prepared.shape.unit
         count = len(next(iter(rows.values())))
-        return vectors.truth(vectors.evaluate(condition, lookup, count, unit))
+        return evaluation.truth(evaluation.evaluate(condition, lookup, count, unit))
 
-    def _taken(self, name: str, rows: Rows) -> Vector:
+    def _take(self, name: str, rows: Rows) -> Vector:
         if name not in self.vectors:
             column = self.events.column(name)
-            self.vectors[name] = vectors.from_arrow(column, self.prepared.shape.unit, name)
+            self.vectors[name] = evaluation.from_arrow(column, self.prepared.shape.unit, name)
         return self.vectors[name].at(rows)
 
 
@@ -277,7 +277,7 @@ def _slot(ref: FieldRef | Aggregate) -> Slot:
     return ref.variable, ref.at, nth
 
 
-def _single(ref: FieldRef | Aggregate) -> bool:
+def _is_single(ref: FieldRef | Aggregate) -> bool:
     """Whether one event can stand for a reference."""
     return isinstance(ref, FieldRef) or (ref.function in SINGLE and ref.argument is not None)
 

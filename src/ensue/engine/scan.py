@@ -14,7 +14,7 @@ from ensue.ir.traversal import rewrite_expr
 from ensue.kernels.arena import clear_bit, set_bits
 from ensue.kernels.hashing import find_names
 from ensue.schema import ANY, ValueKind, get_type_names
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import as_read_only, decode_text, get_indices, text_parts, to_single_array, validity
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.column_values import Vector
@@ -83,11 +83,11 @@ class Scan:
         }
         self._bits = self._bits_by_type()
 
-    def roles_of(self, events: pa.Table) -> npt.NDArray[np.int64]:
+    def get_roles(self, events: pa.Table) -> npt.NDArray[np.int64]:
         """The roles that each event can play, as bits; 0 if it is irrelevant."""
         return self._mask(events, self._lookup(events))
 
-    def _lookup(self, events: pa.Table) -> vectors.Lookup:
+    def _lookup(self, events: pa.Table) -> evaluation.Lookup:
         cache: dict[str, Vector] = {}
 
         def lookup(ref: FieldRef | Aggregate) -> Vector:
@@ -95,7 +95,7 @@ class Scan:
             assert ref.name is not None
             if ref.name not in cache:
                 column = events.column(ref.name)
-                cache[ref.name] = vectors.from_arrow(column, self.program.unit, ref.name)
+                cache[ref.name] = evaluation.from_arrow(column, self.program.unit, ref.name)
             return cache[ref.name]
 
         return lookup
@@ -117,7 +117,7 @@ class Scan:
             self.counts.batch(starts, ends, key)
         return ScannedBatch(mask, key, starts, ends, features)
 
-    def _mask(self, events: pa.Table, lookup: vectors.Lookup) -> npt.NDArray[np.int64]:
+    def _mask(self, events: pa.Table, lookup: evaluation.Lookup) -> npt.NDArray[np.int64]:
         program = self.program
         count, bits = events.num_rows, self._bits
         mask = np.empty(count, np.int64)
@@ -132,12 +132,12 @@ class Scan:
         def judged(condition: Expr) -> npt.NDArray[np.bool_]:
             plain = self._plain[condition]
             if plain not in known:
-                known[plain] = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
+                known[plain] = evaluation.truth(evaluation.evaluate(condition, lookup, count, program.unit))
             return known[plain]
 
         for role in self.roles:
             every, first = (program.frame.bit(role.variable, first=f) for f in (False, True))
-            of_type = left = self._playing(mask, every)
+            of_type = left = self._count_role(mask, every)
             for condition in role.conditions:
                 holds = judged(condition)
                 clear_bit(mask, holds, every)
@@ -164,13 +164,13 @@ class Scan:
                 bits[places] |= 1 << frame.bit(role.variable, first=True)
         return bits
 
-    def _playing(self, mask: npt.NDArray[np.int64], bit: int) -> int:
+    def _count_role(self, mask: npt.NDArray[np.int64], bit: int) -> int:
         """The number of events with a bit, if the program counts."""
         return int(np.count_nonzero(mask & (1 << bit))) if self.program.counted else 0
 
     def _count(self, variable: str, condition: Expr, mask: npt.NDArray[np.int64], before: int, bit: int) -> int:
         """Count the events that pass a condition and return how many remain."""
-        remaining = self._playing(mask, bit)
+        remaining = self._count_role(mask, bit)
         if self.program.counted:
             self.counts.condition(variable, condition, before, remaining)
         return remaining
@@ -218,8 +218,8 @@ class Scan:
         """Compute a feature of events outside the current batch."""
         return self._feature(feature, self._lookup(events), events.num_rows)
 
-    def _feature(self, feature: Feature, lookup: vectors.Lookup, count: int) -> Vector:
-        vector = vectors.evaluate(feature.expr, lookup, count, self.program.unit)
+    def _feature(self, feature: Feature, lookup: evaluation.Lookup, count: int) -> Vector:
+        vector = evaluation.evaluate(feature.expr, lookup, count, self.program.unit)
         return encode_feature(vector, feature, count, self.strings)
 
 

@@ -102,25 +102,25 @@ _THURSDAY = "thursday(clock)"  # its year is the year of the ISO week
 
 TIMES = (
     _part("year", lambda t: t.year, "ticks(clock, 'Y') + 1970"),
-    _part("quarter", lambda t: (t.month + 2) // 3, "since(clock, 'M', 'Y') // 3 + 1"),
-    _part("month", lambda t: t.month, "since(clock, 'M', 'Y') + 1"),
-    _part("week|weekofyear", lambda t: t.isocalendar().week, f"since({_THURSDAY}, 'D', 'Y') // 7 + 1"),
+    _part("quarter", lambda t: (t.month + 2) // 3, "count_since(clock, 'M', 'Y') // 3 + 1"),
+    _part("month", lambda t: t.month, "count_since(clock, 'M', 'Y') + 1"),
+    _part("week|weekofyear", lambda t: t.isocalendar().week, f"count_since({_THURSDAY}, 'D', 'Y') // 7 + 1"),
     _part("isoyear", lambda t: t.isocalendar().year, f"ticks({_THURSDAY}, 'Y') + 1970"),
-    _part("day|dayofmonth", lambda t: t.day, "since(clock, 'D', 'M') + 1"),
-    _part("dayofyear|doy", lambda t: t.timetuple().tm_yday, "since(clock, 'D', 'Y') + 1"),
+    _part("day|dayofmonth", lambda t: t.day, "count_since(clock, 'D', 'M') + 1"),
+    _part("dayofyear|doy", lambda t: t.timetuple().tm_yday, "count_since(clock, 'D', 'Y') + 1"),
     _part("isodow", lambda t: t.isoweekday(), f"{_WEEKDAY} + 1"),
     _part("dayofweek|dow", lambda t: t.isoweekday() % 7, f"({_WEEKDAY} + 1) % 7"),
-    _part("hour", lambda t: t.hour, "since(clock, 'h', 'D')"),
-    _part("minute", lambda t: t.minute, "since(clock, 'm', 'h')"),
-    _part("second", lambda t: t.second, "since(clock, 's', 'm')"),
-    _part("millisecond", lambda t: t.second * 1_000 + t.microsecond // 1_000, "since(clock, 'ms', 'm')"),
-    _part("microsecond", lambda t: t.second * 1_000_000 + t.microsecond, "since(clock, 'us', 'm')"),
+    _part("hour", lambda t: t.hour, "count_since(clock, 'h', 'D')"),
+    _part("minute", lambda t: t.minute, "count_since(clock, 'm', 'h')"),
+    _part("second", lambda t: t.second, "count_since(clock, 's', 'm')"),
+    _part("millisecond", lambda t: t.second * 1_000 + t.microsecond // 1_000, "count_since(clock, 'ms', 'm')"),
+    _part("microsecond", lambda t: t.second * 1_000_000 + t.microsecond, "count_since(clock, 'us', 'm')"),
     define(
         "epoch(time) -> float",
         lambda value: count_units("microsecond", to_instant(value)) / 1e6,
         DatetimeForm("ticks(clock, 'us') / 1e6"),
     ),
-    define("date_trunc(unit, time) -> timestamp", _date_trunc, DatetimeForm("truncated(unit, clock)"), clock=True),
+    define("date_trunc(unit, time) -> timestamp", _date_trunc, DatetimeForm("truncate(unit, clock)"), clock=True),
     define(
         "date_diff|datediff(unit, time, time) -> integer",
         _date_diff,
@@ -139,7 +139,7 @@ MONTH_NAMES = (
 )  # fmt: skip
 
 
-def _named(part: str, names: tuple[str, ...]) -> Callable[[Expr], Expr]:
+def _define_names(part: str, names: tuple[str, ...]) -> Callable[[Expr], Expr]:
     """Rewrites the name of a part of a time as a CASE over its number, from 1."""
 
     def rewrite(time: Expr) -> Expr:
@@ -235,20 +235,20 @@ _READ = {
 def _strftime(value: object, form: object) -> str | None:
     """Formats a time; NULL if the format has an unknown code."""
     time = to_instant(value)
-    text = _spelled_out(str(form))
+    text = _expand_format(str(form))
     codes = _CODE.findall(text)
     if any(code not in _WRITTEN for code in codes):
         return None
     return _CODE.sub(lambda code: _WRITTEN[code[1]](time), text)
 
 
-def _spelled_out(form: str) -> str:
+def _expand_format(form: str) -> str:
     return _CODE.sub(lambda code: _SHORT.get(code[1], code[0]), form)
 
 
 def _strptime(text: object, form: object) -> datetime | None:
     """Parses a time; NULL if the text does not have the format."""
-    parts, at, spelled = [], 0, _spelled_out(str(form))
+    parts, at, spelled = [], 0, _expand_format(str(form))
     for code in _CODE.finditer(spelled):
         if code[1] not in _READ:
             return None
@@ -291,7 +291,7 @@ def _build_time(groups: dict[str, str | None]) -> datetime:
 # --- records
 
 
-def _counted(name: str, unit: str, ticks: str) -> ScalarFunction:
+def _define_unit_count(name: str, unit: str, ticks: str) -> ScalarFunction:
     """Defines a function that counts units since 1970."""
     return define(
         f"{name}(time) -> integer",
@@ -301,19 +301,19 @@ def _counted(name: str, unit: str, ticks: str) -> ScalarFunction:
 
 
 CALENDAR = (
-    _counted("unix_timestamp|unix_seconds", "second", "s"),
-    _counted("epoch_ms|unix_millis", "millisecond", "ms"),
-    _counted("epoch_us|unix_micros", "microsecond", "us"),
+    _define_unit_count("unix_timestamp|unix_seconds", "second", "s"),
+    _define_unit_count("epoch_ms|unix_millis", "millisecond", "ms"),
+    _define_unit_count("epoch_us|unix_micros", "microsecond", "us"),
     define(
         "dayname(time) -> string",
         lambda value: DAY_NAMES[to_instant(value).weekday()],
-        RewriteForm(_named("isodow", DAY_NAMES)),
+        RewriteForm(_define_names("isodow", DAY_NAMES)),
         clock=True,
     ),
     define(
         "monthname(time) -> string",
         lambda value: MONTH_NAMES[to_instant(value).month - 1],
-        RewriteForm(_named("month", MONTH_NAMES)),
+        RewriteForm(_define_names("month", MONTH_NAMES)),
         clock=True,
     ),
     define("last_day(time) -> timestamp", _last_day, RewriteForm(_as_last_day), clock=True),

@@ -66,13 +66,13 @@ def evaluate(expr: Expr, lookup: Lookup) -> object:
             result: object = False
             for option in options:
                 result = evaluate_or(result, compare_equal(value, evaluate(option, lookup)))
-            return _negated(result) if negated else result
+            return _negate(result) if negated else result
         case Between(operand=operand, low=low, high=high, negated=negated):
             value = evaluate(operand, lookup)
             inside = evaluate_and(
                 compare(">=", value, evaluate(low, lookup)), compare("<=", value, evaluate(high, lookup))
             )
-            return _negated(inside) if negated else inside
+            return _negate(inside) if negated else inside
         case Like(operand=operand, pattern=pattern, negated=negated):
             value = evaluate(operand, lookup)
             if value is None:
@@ -105,7 +105,7 @@ def evaluate_or(left: object, right: object) -> bool | None:
     return None if left is None or right is None else False
 
 
-def _negated(value: object) -> bool | None:
+def _negate(value: object) -> bool | None:
     return None if value is None else not value
 
 

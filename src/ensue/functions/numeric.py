@@ -212,19 +212,19 @@ ANGLES = (
 # --- functions of the 64 bits of integers; the highest one is the sign
 
 
-def _whole(value: object) -> int:
+def _to_integer(value: object) -> int:
     return int(to_number(value))
 
 
 def _shift_left(value: object, count: object) -> int | None:
     """Multiplies by a power of two; NULL beyond 64 bits."""
-    by = _whole(count)
-    return fit_int64(_whole(value) << by) if 0 <= by < 64 else None
+    by = _to_integer(count)
+    return fit_int64(_to_integer(value) << by) if 0 <= by < 64 else None
 
 
 def _shift_right(value: object, count: object) -> int | None:
-    by = _whole(count)
-    return _whole(value) >> by if 0 <= by < 64 else None
+    by = _to_integer(count)
+    return _to_integer(value) >> by if 0 <= by < 64 else None
 
 
 _SHIFT = "np.clip(y, 0, 63)"
@@ -235,7 +235,7 @@ BITS = (
     *(
         define(
             f"{name}(whole, whole) -> integer",
-            lambda x, y, function=function: function(_whole(x), _whole(y)),
+            lambda x, y, function=function: function(_to_integer(x), _to_integer(y)),
             NumpyForm(f"x {sign} y"),
             InlineForm(f"({{x}} {sign} {{y}})"),
         )
@@ -245,7 +245,7 @@ BITS = (
             ("bitxor|xor", "^", operator.xor),
         )
     ),
-    define("bitnot(whole) -> integer", lambda x: ~_whole(x), NumpyForm("~x"), InlineForm("(~{x})")),
+    define("bitnot(whole) -> integer", lambda x: ~_to_integer(x), NumpyForm("~x"), InlineForm("(~{x})")),
     define(
         "shiftleft(whole, whole) -> integer",
         _shift_left,
@@ -254,7 +254,7 @@ BITS = (
     define("shiftright(whole, whole) -> integer", _shift_right, NumpyForm(f"x >> {_SHIFT}", null=_NO_SHIFT)),
     define(
         "bit_count(whole) -> integer",
-        lambda x: (_whole(x) & (2**64 - 1)).bit_count(),
+        lambda x: (_to_integer(x) & (2**64 - 1)).bit_count(),
         NumpyForm("np.bitwise_count(x.view(np.uint64)).astype(np.int64)"),
     ),
 )

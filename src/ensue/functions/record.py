@@ -107,7 +107,7 @@ class DatetimeForm:
     """An expression over NumPy arrays `clock` and `other` of datetime64, one for each time.
 
     `unit` is the constant unit or zone, if the function takes one.
-    `since(clock, "h", "D")` are the hours since the start of the day, `ticks(clock, "D")` the
+    `count_since(clock, "h", "D")` are the hours since the start of the day, `ticks(clock, "D")` the
     days since 1970; `vector/datetime.py` defines these helpers.
     """
 
@@ -242,7 +242,7 @@ class ScalarFunction:
         """The maximum number of arguments; None: unlimited."""
         return None if self.repeats or self.in_pairs else len(self.takes) + len(self.optional)
 
-    def wanted(self, count: int) -> tuple[ArgumentType, ...]:
+    def get_argument_types(self, count: int) -> tuple[ArgumentType, ...]:
         """Returns the types of the arguments of a call with `count` arguments."""
         types = (*self.takes, *self.optional)
         if self.in_pairs:
@@ -263,7 +263,7 @@ class ScalarFunction:
                 return ValueKind.INTEGER if whole else ValueKind.FLOAT
             case ResultType.SHARED:
                 common = ValueKind.NULL
-                for kind, argument in zip(kinds, self.wanted(len(kinds)), strict=True):
+                for kind, argument in zip(kinds, self.get_argument_types(len(kinds)), strict=True):
                     if argument is ArgumentType.ANY:
                         common = get_common_kind(common, kind)
                 return common

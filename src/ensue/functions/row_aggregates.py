@@ -48,12 +48,12 @@ def _sum(kinds: Sequence[ValueKind]) -> ValueKind | None:
     return _number(kinds)
 
 
-def _ordered(kinds: Sequence[ValueKind]) -> ValueKind | None:
+def _check_ordered(kinds: Sequence[ValueKind]) -> ValueKind | None:
     """Returns the kind of the first argument, if the last one has an order."""
     return None if kinds[-1] in _WITHOUT_ORDER else kinds[0]
 
 
-def _same(kinds: Sequence[ValueKind]) -> ValueKind | None:
+def _get_first_kind(kinds: Sequence[ValueKind]) -> ValueKind | None:
     return kinds[0]
 
 
@@ -86,7 +86,7 @@ def _percent(rows: Rows) -> object:
     return compute_aggregate("percentile", values, float(to_number(rows[0][1]))) if rows else None
 
 
-def _joined(rows: Rows) -> object:
+def _concat_texts(rows: Rows) -> object:
     separator = str(rows[0][1]) if rows and len(rows[0]) > 1 and rows[0][1] is not None else ""
     return compute_aggregate("string_agg", [row[0] for row in rows], separator)
 
@@ -100,7 +100,7 @@ def _best_by(side: str) -> Callable[[Rows], object]:
     return best_by
 
 
-def _listed(rows: Rows) -> list[object] | None:
+def _collect_list(rows: Rows) -> list[object] | None:
     return [row[0] for row in rows] if rows else None
 
 
@@ -108,20 +108,22 @@ ROW_AGGREGATES = (
     RowAggregateFunction("count", 0, lambda _: ValueKind.INTEGER, _count, optional=1),
     RowAggregateFunction("sum", 1, _sum, _plain("sum")),
     RowAggregateFunction("avg", 1, _average, _plain("avg"), ("mean",)),
-    RowAggregateFunction("min", 1, _ordered, _plain("min")),
-    RowAggregateFunction("max", 1, _ordered, _plain("max")),
-    RowAggregateFunction("any_value", 1, _same, _plain("any_value"), ("arbitrary",)),
-    RowAggregateFunction("array_agg", 1, lambda _: ValueKind.OTHER, _listed, ("collect_list", "list")),
-    RowAggregateFunction("string_agg", 1, _text, _joined, ("listagg", "group_concat"), optional=1, constants=(1,)),
-    RowAggregateFunction("max_by", 2, _ordered, _best_by("max"), ("arg_max", "argmax")),
-    RowAggregateFunction("min_by", 2, _ordered, _best_by("min"), ("arg_min", "argmin")),
+    RowAggregateFunction("min", 1, _check_ordered, _plain("min")),
+    RowAggregateFunction("max", 1, _check_ordered, _plain("max")),
+    RowAggregateFunction("any_value", 1, _get_first_kind, _plain("any_value"), ("arbitrary",)),
+    RowAggregateFunction("array_agg", 1, lambda _: ValueKind.OTHER, _collect_list, ("collect_list", "list")),
+    RowAggregateFunction(
+        "string_agg", 1, _text, _concat_texts, ("listagg", "group_concat"), optional=1, constants=(1,)
+    ),
+    RowAggregateFunction("max_by", 2, _check_ordered, _best_by("max"), ("arg_max", "argmax")),
+    RowAggregateFunction("min_by", 2, _check_ordered, _best_by("min"), ("arg_min", "argmin")),
     RowAggregateFunction("stddev", 1, _number, _plain("stddev"), ("stddev_samp",)),
     RowAggregateFunction("stddev_pop", 1, _number, _plain("stddev_pop")),
     RowAggregateFunction("variance", 1, _number, _plain("variance"), ("var_samp",)),
     RowAggregateFunction("var_pop", 1, _number, _plain("var_pop")),
     RowAggregateFunction("median", 1, _number, _plain("percentile", 50.0)),
     RowAggregateFunction("percentile", 2, _percentile, _percent, constants=(1,)),
-    RowAggregateFunction("mode", 1, _ordered, _plain("mode")),
+    RowAggregateFunction("mode", 1, _check_ordered, _plain("mode")),
     RowAggregateFunction("product", 1, _number, _plain("product")),
     RowAggregateFunction("bool_and", 1, _truth, _plain("bool_and"), ("every", "logical_and")),
     RowAggregateFunction("bool_or", 1, _truth, _plain("bool_or"), ("some", "logical_or")),

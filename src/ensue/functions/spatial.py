@@ -48,7 +48,7 @@ def get_earth_variant(function: str) -> str:
     return _ON_EARTH.get(function, function)
 
 
-def _placing(space: str) -> tuple[ScalarFunction, ...]:
+def _define_constructors(space: str) -> tuple[ScalarFunction, ...]:
     """Defines the constructors of locations, in the plane or on the earth."""
 
     def point(x: object, y: object) -> ConvexHull | None:
@@ -86,24 +86,24 @@ def _circle(*numbers: object) -> Circle:
 
 
 @lru_cache(maxsize=256)
-def _written(text: str) -> ConvexHull | Shape | None:
+def _parse_constant(text: str) -> ConvexHull | Shape | None:
     """Parses a constant: a region, or points that stand for their hull."""
     geometry = read_wkt(text)
     return build_hull(geometry.points) if isinstance(geometry, Points) else geometry
 
 
 @lru_cache(maxsize=256)
-def _unwrapped(polygons: Polygons) -> Polygons:
+def _unwrap(polygons: Polygons) -> Polygons:
     return unwrap_polygons(polygons)
 
 
-def _measuring(space: str) -> tuple[ScalarFunction, ...]:
+def _define_measures(space: str) -> tuple[ScalarFunction, ...]:
     """Defines the spatial relations and measures, in the plane or on the earth."""
 
     prefix = "" if space == "plane" else EARTH
 
     def unwrap(p: ConvexHull | Shape) -> ConvexHull | Shape:
-        return _unwrapped(p) if space == "earth" and isinstance(p, Polygons) else p
+        return _unwrap(p) if space == "earth" and isinstance(p, Polygons) else p
 
     def is_valid(p: ConvexHull | Shape | None) -> bool:
         """Whether it is a valid location in this space."""
@@ -190,13 +190,13 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
     )
 
 
-_ON_A_PLANE = (*_placing("plane"), *_measuring("plane"))
-_THERE = (*_placing("earth"), *_measuring("earth"))
+_ON_A_PLANE = (*_define_constructors("plane"), *_define_measures("plane"))
+_THERE = (*_define_constructors("earth"), *_define_measures("earth"))
 _ON_EARTH = {here.name: there.name for here, there in zip(_ON_A_PLANE, _THERE, strict=True)}
 
 PLACES = (
     define(f"{CIRCLE}(number, number, number) -> place", _circle, RoutineForm(CIRCLE)),
-    define(f"{WKT}(text) -> place", lambda text: _written(str(text)), RoutineForm(WKT)),
+    define(f"{WKT}(text) -> place", lambda text: _parse_constant(str(text)), RoutineForm(WKT)),
     *_ON_A_PLANE,
     *_THERE,
 )

@@ -21,7 +21,7 @@ def _substring(text: object, start: object, length: object = None) -> str:
 MAX_STRING_LENGTH = 1_000_000  # maximum length of a string that a function builds; NULL beyond
 
 
-def _trimming(name: str, strip: Callable[[str, str], str], arrow: str) -> ScalarFunction:
+def _define_trim(name: str, strip: Callable[[str, str], str], arrow: str) -> ScalarFunction:
     return define(
         f"{name}(text, text?) -> string",
         lambda text, characters=" ": strip(str(text), str(characters)) if characters else text,
@@ -140,9 +140,9 @@ TEXTS = (
         lambda text: len(str(text)),
         ArrowStringForm("pc.utf8_length(texts)"),
     ),
-    _trimming("trim|btrim", str.strip, "pc.utf8_trim"),
-    _trimming("ltrim", str.lstrip, "pc.utf8_ltrim"),
-    _trimming("rtrim", str.rstrip, "pc.utf8_rtrim"),
+    _define_trim("trim|btrim", str.strip, "pc.utf8_trim"),
+    _define_trim("ltrim", str.lstrip, "pc.utf8_ltrim"),
+    _define_trim("rtrim", str.rstrip, "pc.utf8_rtrim"),
     define("substring|substr|mid(text, whole, whole?) -> string", _substring, ArrowStringForm(_SLICE)),
     define("concat(text...) -> string", lambda *texts: "".join(map(str, texts)), RoutineForm("concat")),
     define(

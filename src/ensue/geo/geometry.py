@@ -186,14 +186,14 @@ def is_inside(q: ConvexHull, p: ConvexHull | Shape, space: str = PLANE) -> bool:
     """Whether every point of q is in p or on its border."""
     if isinstance(p, Circle):
         return _in_circle(q, p, space)
-    if any(_inside(at, p) for at in _turned(q, p, space)):
+    if any(_inside(at, p) for at in _list_shifts(q, p, space)):
         return True
     if space == PLANE or isinstance(p, ConvexHull):
         return False
     west, east = _width(p)
     if east - west != 360:
         return False
-    parts = [part for at in _turned(q, p, space)[:1] for part in _cut(at, west)]
+    parts = [part for at in _list_shifts(q, p, space)[:1] for part in _cut(at, west)]
     return len(parts) > 1 and all(is_inside(part, p, space) for part in parts)
 
 
@@ -201,7 +201,7 @@ def do_overlap(p: ConvexHull | Shape, q: ConvexHull, space: str = PLANE) -> bool
     """Whether p and q share a point."""
     if isinstance(p, Circle):
         return compute_distance(ConvexHull(((p.x, p.y),)), q, space) <= p.radius
-    return any(_overlap(p, at) for at in _turned(q, p, space))
+    return any(_overlap(p, at) for at in _list_shifts(q, p, space))
 
 
 def _inside(q: ConvexHull, p: Solid) -> bool:
@@ -364,7 +364,7 @@ def compute_centroid(p: ConvexHull | Shape, space: str = PLANE) -> Point:
         case ConvexHull(corners):
             return _centroid([((*corners, corners[0]),)])
         case Polygons(polygons):
-            return _centroid(list(polygons if space == PLANE else _side_by_side(polygons)))
+            return _centroid(list(polygons if space == PLANE else _iterate_adjacent(polygons)))
 
 
 def _centroid(polygons: list[tuple[Ring, ...]]) -> Point:
@@ -429,17 +429,17 @@ def unwrap_polygons(polygons: Polygons) -> Polygons:
     An edge of exactly 360 degrees goes around the earth. Polygons start between -180 and 180;
     holes are shifted next to their outer ring.
     """
-    return Polygons(tuple(_unwrapped(polygon) for polygon in polygons.polygons))
+    return Polygons(tuple(_unwrap(polygon) for polygon in polygons.polygons))
 
 
-def _unwrapped(polygon: tuple[Ring, ...]) -> tuple[Ring, ...]:
+def _unwrap(polygon: tuple[Ring, ...]) -> tuple[Ring, ...]:
     outer, *holes = [unwrap_longitudes(ring) for ring in polygon]
-    outer = _shift_east_of(outer, -180)
+    outer = _shift_east(outer, -180)
     west = min(x for x, _ in outer)
-    return (outer, *(_shift_east_of(hole, west) for hole in holes))
+    return (outer, *(_shift_east(hole, west) for hole in holes))
 
 
-def _shift_east_of(ring: Ring, west: float) -> Ring:
+def _shift_east(ring: Ring, west: float) -> Ring:
     turn = 360 * floor((min(x for x, _ in ring) - west) / 360)
     return tuple((x - turn, y) for x, y in ring)
 
@@ -455,7 +455,7 @@ def unwrap_longitudes(ring: tuple[Point, ...]) -> tuple[Point, ...]:
     return tuple(shifted)
 
 
-def _side_by_side(polygons: tuple[tuple[Ring, ...], ...]) -> Iterator[tuple[Ring, ...]]:
+def _iterate_adjacent(polygons: tuple[tuple[Ring, ...], ...]) -> Iterator[tuple[Ring, ...]]:
     """Shifts polygons on both sides of 180 degrees next to the first, for a common centroid."""
     first = _middle(polygons[0])
     for polygon in polygons:
@@ -473,7 +473,7 @@ def _width(p: Polygons) -> tuple[float, float]:
     return min(xs), max(xs)
 
 
-def _turned(q: ConvexHull, p: Solid, space: str) -> list[ConvexHull]:
+def _list_shifts(q: ConvexHull, p: Solid, space: str) -> list[ConvexHull]:
     """Returns q, or on the earth its shifts by 360 degrees that may reach p."""
     if space == PLANE:
         return [q]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ensue.errors import QueryError, did_you_mean
 
 if TYPE_CHECKING:
-    from shapely import Geometry as Shape
+    from shapely import Geometry as ShapelyGeometry
 
 Point = tuple[float, float]
 Ring = tuple[Point, ...]  # closed: the last corner is the first
@@ -71,7 +71,7 @@ def read_wkt(text: str) -> Geometry:
     if keyword == "CIRCLE":
         return _read_circle(text)
     if keyword and keyword not in KEYWORDS:
-        raise _unsupported(keyword)
+        raise _build_unsupported_error(keyword)
     import shapely
 
     shape = shapely.from_wkt(text, on_invalid="fix")
@@ -84,10 +84,10 @@ def read_wkt(text: str) -> Geometry:
     return convert_shapely(shape)
 
 
-def convert_shapely(shape: "Shape") -> Geometry:
+def convert_shapely(shape: "ShapelyGeometry") -> Geometry:
     """Converts a geometry of Shapely; raises a QueryError for collections and curves."""
     if shape.geom_type.upper() not in KEYWORDS:
-        raise _unsupported(shape.geom_type.upper())
+        raise _build_unsupported_error(shape.geom_type.upper())
     if "Polygon" not in shape.geom_type:
         return Points(_points(shape))
     polygons = [part for part in getattr(shape, "geoms", [shape]) if not part.is_empty]
@@ -140,7 +140,7 @@ def read_points(written: str | bytes) -> tuple[Point, ...] | None:
     return None if shape is None else _points(shape)
 
 
-def _points(shape: "Shape") -> tuple[Point, ...]:
+def _points(shape: "ShapelyGeometry") -> tuple[Point, ...]:
     import shapely
 
     return tuple((x, y) for x, y in shapely.get_coordinates(shape).tolist())
@@ -161,7 +161,7 @@ def _unreadable(problem: str, text: str) -> QueryError:
     return QueryError(f"a geometry cannot be read: {problem}, in '{shown}'", hint=HINT)
 
 
-def _unsupported(keyword: str) -> QueryError:
+def _build_unsupported_error(keyword: str) -> QueryError:
     hint = did_you_mean(keyword, KEYWORDS)
     return QueryError(f"'{keyword}' is not a supported geometry", hint=hint)
 
@@ -173,7 +173,7 @@ def format_wkt(geometry: Geometry) -> str:
     """Formats a geometry exactly; equal geometries have equal texts."""
     match geometry:
         case Circle(x, y, radius):
-            return f"CIRCLE ({_shown(x)} {_shown(y)}, {_shown(radius)})"
+            return f"CIRCLE ({_format_number(x)} {_format_number(y)}, {_format_number(radius)})"
         case Points(()):
             return "POINT EMPTY"
         case Points((point,)):
@@ -185,18 +185,18 @@ def format_wkt(geometry: Geometry) -> str:
         case Polygons(()):
             return "POLYGON EMPTY"
         case Polygons((polygon,)):
-            return f"POLYGON {_nested(polygon)}"
+            return f"POLYGON {_format_polygon(polygon)}"
         case Polygons(polygons):
-            return f"MULTIPOLYGON ({', '.join(map(_nested, polygons))})"
+            return f"MULTIPOLYGON ({', '.join(map(_format_polygon, polygons))})"
 
 
-def _nested(polygon: tuple[Ring, ...]) -> str:
+def _format_polygon(polygon: tuple[Ring, ...]) -> str:
     return f"({', '.join(map(_list, polygon))})"
 
 
 def _list(points: tuple[Point, ...]) -> str:
-    return f"({', '.join(f'{_shown(x)} {_shown(y)}' for x, y in points)})"
+    return f"({', '.join(f'{_format_number(x)} {_format_number(y)}' for x, y in points)})"
 
 
-def _shown(number: float) -> str:
+def _format_number(number: float) -> str:
     return repr(number + 0.0).removesuffix(".0")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import BinaryIO
 
-from ensue import cache_files as private_files
+from ensue import cache_files
 
 IN_PROCESS = "in_process"  # value of ENSUE_COMPILE: no background process
 IDLE = 30.0  # seconds without a request before it exits
@@ -41,7 +41,7 @@ def is_allowed() -> bool:
         and bool(sys.executable)
         and not getattr(sys, "frozen", False)
         and not _in_a_worker()
-        and private_files.get_cache_folder() is not None
+        and cache_files.get_cache_folder() is not None
     )
 
 
@@ -72,7 +72,7 @@ def _running() -> subprocess.Popen[bytes]:
     if process is None or _CompileProcess.owner != os.getpid() or process.poll() is not None:
         if process is None:
             atexit.register(stop_process)
-        folder = private_files.get_cache_folder()
+        folder = cache_files.get_cache_folder()
         assert folder is not None
         paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109
         process = _CompileProcess.process = subprocess.Popen(

@@ -48,7 +48,7 @@ def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
 
 
 @kernel()
-def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
+def compute_hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
     """The hull of each group of points `first[k]` to `first[k + 1]`, at `begin[k]` in the output.
 
     `out_x` and `out_y` have room for all points.
@@ -168,7 +168,7 @@ def find_nearest_turn(here: float, there: float, space: int) -> float:
 
 
 @kernel()
-def _separated(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool) -> bool:
+def _is_separated(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool) -> bool:
     """Whether the line of an edge of a separates all of b from a.
 
     `turn` shifts b, or, with `swap`, a.
@@ -214,8 +214,8 @@ def convex_overlap(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: 
         at = turn if space == EARTH else 0.0
         if (
             _boxes_meet(ax, ay, an, bx, by, bn, at)
-            and not _separated(ax, ay, an, bx, by, bn, at, False)
-            and not _separated(bx, by, bn, ax, ay, an, at, True)
+            and not _is_separated(ax, ay, an, bx, by, bn, at, False)
+            and not _is_separated(bx, by, bn, ax, ay, an, at, True)
         ):
             return True
         if space == PLANE:
@@ -235,7 +235,7 @@ def convex_inside(qx: Floats, qy: Floats, qn: int, px: Floats, py: Floats, pn: i
         within = True
         for k in range(qn):
             x, y = qx[k : k + 1], qy[k : k + 1]
-            if not _boxes_meet(px, py, pn, x, y, 1, at) or _separated(px, py, pn, x, y, 1, at, False):
+            if not _boxes_meet(px, py, pn, x, y, 1, at) or _is_separated(px, py, pn, x, y, 1, at, False):
                 within = False
                 break
         if within:

@@ -180,7 +180,7 @@ def points_there(points: Points, space: int) -> bool:
 
 
 @kernel()
-def corners_of(points: Points, space: int) -> tuple[Floats, Floats, int]:
+def compute_hull_corners(points: Points, space: int) -> tuple[Floats, Floats, int]:
     """The hull of the usable points, on the earth around the first, and its size."""
     most = len(points) // 2
     xs, ys = np.empty(most, np.float64), np.empty(most, np.float64)
@@ -198,32 +198,32 @@ def corners_of(points: Points, space: int) -> tuple[Floats, Floats, int]:
 @kernel()
 def points_inside(q: Points, p: Points, space: int) -> bool:
     """Whether the hull of q lies inside that of p."""
-    qx, qy, qn = corners_of(q, space)
-    px, py, pn = corners_of(p, space)
+    qx, qy, qn = compute_hull_corners(q, space)
+    px, py, pn = compute_hull_corners(p, space)
     return convex_inside(qx, qy, qn, px, py, pn, space)
 
 
 @kernel()
 def points_overlap(p: Points, q: Points, space: int) -> bool:
     """Whether two hulls share a point."""
-    px, py, pn = corners_of(p, space)
-    qx, qy, qn = corners_of(q, space)
+    px, py, pn = compute_hull_corners(p, space)
+    qx, qy, qn = compute_hull_corners(q, space)
     return convex_overlap(px, py, pn, qx, qy, qn, space)
 
 
 @kernel()
 def points_distance(p: Points, q: Points, space: int) -> float:
     """The least distance of two hulls."""
-    px, py, pn = corners_of(p, space)
-    qx, qy, qn = corners_of(q, space)
+    px, py, pn = compute_hull_corners(p, space)
+    qx, qy, qn = compute_hull_corners(q, space)
     return convex_distance(px, py, pn, qx, qy, qn, space)
 
 
 @kernel()
 def points_apart(p: Points, q: Points, space: int) -> float:
     """The distance of the centres of two hulls."""
-    px, py, pn = corners_of(p, space)
-    qx, qy, qn = corners_of(q, space)
+    px, py, pn = compute_hull_corners(p, space)
+    qx, qy, qn = compute_hull_corners(q, space)
     if pn == 0 or qn == 0:
         return math.inf
     ax, ay = centre(px, py, pn)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue import cache_files as private_files
+from ensue import cache_files
 from ensue.kernels import compile_process
 
 SETTING = "ENSUE_COMPILE"
@@ -40,7 +40,7 @@ AN_ELEMENT = 1e-6  # of an array to interpret, before it is measured
 SHARE = 0.1  # of the compile time: interpreted before the background process compiles
 PATIENCE = 4  # times the compile time: interpreted while the background process compiles
 
-Types = tuple[Any, ...]  # of arguments: see `type_of`
+Types = tuple[Any, ...]  # of arguments: see `get_type`
 _interpreted = [0.0]  # processor seconds of all interpreted calls
 
 
@@ -132,11 +132,11 @@ class JitFunction:
 
     def __call__(self, *args: Any) -> Any:
         dispatcher = self._dispatcher
-        return self._chosen(*args)(*args) if dispatcher is None else dispatcher(*args)
+        return self._choose_implementation(*args)(*args) if dispatcher is None else dispatcher(*args)
 
-    def _chosen(self, *args: Any) -> Callable[..., Any]:
+    def _choose_implementation(self, *args: Any) -> Callable[..., Any]:
         """Choose what a call with these arguments runs, if they have no machine code yet."""
-        types = tuple(map(type_of, args))
+        types = tuple(map(get_type, args))
         expected = self._an_element * self._elements(args)
         if not is_disabled() and self._payoff.is_worth_compiling(
             expected, lambda: self._is_kept(types), lambda: self._compile_beside(types)
@@ -169,7 +169,7 @@ class JitFunction:
     def compile_for(self, *args: Any) -> None:
         """Compile the function for these arguments, unless compiling is disabled."""
         if not is_disabled() and os.environ.get(SETTING) != NOTHING:
-            self.compile(tuple(map(type_of, args)))
+            self.compile(tuple(map(get_type, args)))
 
     @property
     def dispatcher(self) -> Any:
@@ -177,7 +177,7 @@ class JitFunction:
         with loading:
             if self._dispatcher is None:
                 dispatcher = self._make()
-                dispatcher._compile_for_args = self._chosen  # called by Numba for unknown types
+                dispatcher._compile_for_args = self._choose_implementation  # called by Numba for unknown types
                 self._dispatcher = dispatcher
             return self._dispatcher
 
@@ -193,7 +193,7 @@ class JitFunction:
 
     def _is_kept(self, types: Types) -> bool:
         """Whether the cache has its machine code; checked again when the folder changes."""
-        changed, names = private_files.list_cached()
+        changed, names = cache_files.list_cached()
         if self._missing.get(types) == changed:
             return False
         if self._file_name in names:
@@ -256,17 +256,17 @@ def get_python_names(module: str) -> dict[str, Any]:
 
 def estimate_compile_seconds(function: Any) -> float:
     """Estimate the seconds to compile a function and its callees."""
-    codes = (called.__code__ for called in _called(function))
+    codes = (called.__code__ for called in _find_callees(function))
     return AN_INSTRUCTION * sum(1 for code in codes for _ in dis.get_instructions(code))
 
 
 @lru_cache(maxsize=512)
-def _called(function: Any) -> frozenset[Any]:
+def _find_callees(function: Any) -> frozenset[Any]:
     """A function and all kernels that it calls, directly or not."""
     plain = getattr(function, "py_func", function)
     named = (plain.__globals__.get(name) for name in plain.__code__.co_names)
     loops = [value for value in named if isinstance(value, JitFunction) and value is not function]
-    return frozenset([plain]).union(*map(_called, loops))
+    return frozenset([plain]).union(*map(_find_callees, loops))
 
 
 def array_type(dtype: Any, ndim: int = 1, *, readonly: bool = False) -> Types:
@@ -274,10 +274,10 @@ def array_type(dtype: Any, ndim: int = 1, *, readonly: bool = False) -> Types:
     return "array", np.dtype(dtype).str, ndim, "C", readonly
 
 
-def type_of(value: Any) -> Any:
+def get_type(value: Any) -> Any:
     """The type of an argument without importing Numba; `jit_cache.numba_type` converts it.
 
-    >>> type_of(1), type_of(np.zeros((2, 3), np.int32)), type_of((1.5, None))
+    >>> get_type(1), get_type(np.zeros((2, 3), np.int32)), get_type((1.5, None))
     ('int64', ('array', '<i4', 2, 'C', False), ('tuple', None, 'float64', 'none'))
     """
     if isinstance(value, np.ndarray):
@@ -286,7 +286,7 @@ def type_of(value: Any) -> Any:
         return "array", value.dtype.str, value.ndim, layout, not flags.writeable
     if isinstance(value, tuple):
         named = type(value) if hasattr(value, "_fields") else None
-        return "tuple", named, *map(type_of, value)
+        return "tuple", named, *map(get_type, value)
     if isinstance(value, np.generic):
         return value.dtype.name
     if value is None:
@@ -308,12 +308,12 @@ def compute_digest(module: str) -> str:
     assert spec is not None
     data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     digest = hashlib.sha256(data)
-    for other in sorted(_imported(module)):
+    for other in sorted(_find_imports(module)):
         digest.update(compute_digest(other).encode())
     return digest.hexdigest()
 
 
-def _imported(module: str) -> set[str]:
+def _find_imports(module: str) -> set[str]:
     """The modules of kernels from which a module imports."""
     values = list(vars(sys.modules[module]).values())
     homes = {str(getattr(value, "__module__", "")) for value in values}

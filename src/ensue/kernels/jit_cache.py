@@ -24,7 +24,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
-from ensue import cache_files as private_files
+from ensue import cache_files
 from ensue.kernels.jit import loading
 
 # in the order in which the compiler acquires them
@@ -68,14 +68,14 @@ class MachineCodeCache(NullCache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str | None:
-        place = self._place or private_files.get_cache_folder()
+        place = self._place or cache_files.get_cache_folder()
         return None if place is None else str(place)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the code for a signature, or return None."""
         target_context.refresh()
         name = self._file(sig, target_context.codegen())
-        content = private_files.read_cached(name, self._place)
+        content = cache_files.read_cached(name, self._place)
         if content is None:
             return None
         try:
@@ -83,20 +83,20 @@ class MachineCodeCache(NullCache):  # type: ignore[misc]
             return CompileResult._rebuild(target_context, *payload) if saved == sig else None
         except Exception as error:  # noqa: BLE001  pickle and LLVM raise anything
             path = Path(self.cache_path or "", name)
-            private_files.warn_of_rebuild(path, f"cannot be loaded ({type(error).__name__}: {error})")
+            cache_files.warn_of_rebuild(path, f"cannot be loaded ({type(error).__name__}: {error})")
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save the code for a signature."""
         if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
-            private_files.warn_once(
+            cache_files.warn_once(
                 "code",
                 f"{self._name} is compiled in every process: it uses a large global array or a "
                 "pointer, which cannot be cached with its code",
             )
             return
         name = self._file(sig, data.codegen)
-        private_files.write_cached(name, dumps((sig, data._reduce())), self._place)
+        cache_files.write_cached(name, dumps((sig, data._reduce())), self._place)
 
     def _file(self, sig: Any, codegen: Any) -> str:
         code = hashlib.sha256(self._function.__code__.co_code).hexdigest()
@@ -134,7 +134,7 @@ def is_cached(dispatcher: Any, types: tuple[Any, ...]) -> bool:
 
 
 def numba_type(type: Any) -> Any:
-    """Numba's type for one of `jit.type_of`."""
+    """Numba's type for one of `jit.get_type`."""
     match type:
         case "none":
             return numba.types.none

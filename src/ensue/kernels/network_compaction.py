@@ -122,8 +122,8 @@ def copy_marked(held: NetworkValues, marks: Bytes, events: Ints, instances: Ints
 
 
 @kernel()
-def mark_events(instances: Ints, count: int, marks: Bytes, wanted: Bytes) -> None:
+def mark_events(instances: Ints, count: int, marks: Bytes, events: Bytes) -> None:
     """Mark the events of marked values."""
     for k in range(count):
         if marks[k] == 1 and instances[k, EVENT] >= 0:
-            wanted[instances[k, EVENT]] = 1
+            events[instances[k, EVENT]] = 1

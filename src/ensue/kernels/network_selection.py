@@ -35,12 +35,12 @@ def list_members(instances: Ints, instance: int, members: Ints) -> int:
 
 
 @kernel()
-def compare_age(instances: Ints, times: Times, a: int, b: int, mine: Ints, other: Ints) -> int:
+def compare_age(instances: Ints, times: Times, a: int, b: int, left: Ints, right: Ints) -> int:
     """1 if the first value is newer by its members, 0 if they are equal, else -1."""
-    m, n = list_members(instances, a, mine), list_members(instances, b, other)
+    m, n = list_members(instances, a, left), list_members(instances, b, right)
     for k in range(min(m, n)):
-        if mine[k] != other[k]:
-            return 1 if mine[k] > other[k] else -1
+        if left[k] != right[k]:
+            return 1 if left[k] > right[k] else -1
     if m != n:
         return 1 if m > n else -1
     for end in (1, 0):
@@ -76,7 +76,7 @@ def set_used_position(tied: Ints, keys: int, subscription: int, key: int, positi
 
 
 @kernel()
-def _used_up(used: Ints, tied: Ints, row: Ints) -> int:
+def _find_used_end(used: Ints, tied: Ints, row: Ints) -> int:
     """The position up to which events are used for a row."""
     if row[2] == 0:
         return used[row[0]]
@@ -90,15 +90,15 @@ def _use_up(used: Ints, tied: Ints, keys: int, row: Ints, position: int) -> tupl
         used[row[0]] = max(used[row[0]], position)
         return tied, keys
     new = 1 if tied[find_key_slot(tied, row[0], row[3]), 0] == 0 else 0
-    position = max(position, _used_up(used, tied, row))
+    position = max(position, _find_used_end(used, tied, row))
     return set_used_position(tied, keys, row[0], row[3], position), keys + new
 
 
 @kernel()
-def _follows(instances: Ints, times: Times, batch: Ints, a: int, b: int, age: bool, mine: Ints, other: Ints) -> bool:
+def _follows(instances: Ints, times: Times, batch: Ints, a: int, b: int, age: bool, left: Ints, right: Ints) -> bool:
     """Whether a row follows another: by age, or by subscription, then by last event."""
     if age:
-        return compare_age(instances, times, batch[a, 1], batch[b, 1], mine, other) > 0
+        return compare_age(instances, times, batch[a, 1], batch[b, 1], left, right) > 0
     if batch[a, 0] != batch[b, 0]:
         return bool(batch[a, 0] > batch[b, 0])
     return bool(instances[batch[a, 1], LAST] > instances[batch[b, 1], LAST])
@@ -113,7 +113,7 @@ def _swap(batch: Ints, a: int, b: int) -> None:
 
 
 @kernel()
-def _sort(instances: Ints, times: Times, batch: Ints, age: bool, mine: Ints, other: Ints) -> None:
+def _sort(instances: Ints, times: Times, batch: Ints, age: bool, left: Ints, right: Ints) -> None:
     """Heap sort, because NumPy's sort takes ten seconds to compile."""
     size = batch.shape[0]
     end = size
@@ -127,9 +127,9 @@ def _sort(instances: Ints, times: Times, batch: Ints, age: bool, mine: Ints, oth
         down = at
         while 2 * down + 1 < end:
             below = 2 * down + 1
-            if below + 1 < end and _follows(instances, times, batch, below + 1, below, age, mine, other):
+            if below + 1 < end and _follows(instances, times, batch, below + 1, below, age, left, right):
                 below += 1
-            if not _follows(instances, times, batch, below, down, age, mine, other):
+            if not _follows(instances, times, batch, below, down, age, left, right):
                 break
             _swap(batch, below, down)
             down = below
@@ -147,16 +147,16 @@ def select_rows_to_deliver(
     if end - begin == 1:
         row = rows[begin]
         if select[row[0]] == ONCE:
-            if instances[row[1], FIRST] <= _used_up(used, tied, row):
+            if instances[row[1], FIRST] <= _find_used_end(used, tied, row):
                 return begin, tied, keys
             tied, keys = _use_up(used, tied, keys, row, instances[row[1], LAST])
         return end, tied, keys
-    mine, other = np.empty(MOST_DEPTH, np.int64), np.empty(MOST_DEPTH, np.int64)
+    left, right = np.empty(MOST_DEPTH, np.int64), np.empty(MOST_DEPTH, np.int64)
     batch = np.empty((end - begin, 4), np.int64)
     for k in range(begin, end):
         for column in range(4):
             batch[k - begin, column] = rows[k, column]
-    _sort(instances, times, batch, False, mine, other)
+    _sort(instances, times, batch, False, left, right)
     n = begin
     k = begin - begin  # a literal 0 has its own type and would compile functions again
     while k < batch.shape[0]:
@@ -167,19 +167,19 @@ def select_rows_to_deliver(
             k += 1
         if select[s] == ALL:
             # each match once, though its events may fill its roles in several ways
-            _sort(instances, times, batch[first:k], True, mine, other)
+            _sort(instances, times, batch[first:k], True, left, right)
             for j in range(first, k):
                 v, before = batch[j, 1], batch[max(j - 1, first), 1]
-                if j == first or compare_age(instances, times, v, before, mine, other) != 0:
+                if j == first or compare_age(instances, times, v, before, left, right) != 0:
                     rows[n] = batch[j]
                     n += 1
             continue
         best = -1
         for j in range(first, k):
             v = batch[j, 1]
-            if select[s] == ONCE and instances[v, FIRST] <= _used_up(used, tied, batch[j]):
+            if select[s] == ONCE and instances[v, FIRST] <= _find_used_end(used, tied, batch[j]):
                 continue
-            if best < 0 or compare_age(instances, times, v, batch[best, 1], mine, other) > 0:
+            if best < 0 or compare_age(instances, times, v, batch[best, 1], left, right) > 0:
                 best = j
         if best >= 0:
             if select[s] == ONCE:
@@ -192,13 +192,13 @@ def select_rows_to_deliver(
 @kernel()
 def gather_members(instances: Ints, rows: Ints, offsets: Ints, members: Ints) -> None:
     """Write the events of each row, oldest first, as offsets and members."""
-    mine = np.empty(MOST_DEPTH, np.int64)
+    path = np.empty(MOST_DEPTH, np.int64)
     at = 0
     for k in range(rows.shape[0]):
         offsets[k] = at
-        count = list_members(instances, rows[k, 1], mine)
+        count = list_members(instances, rows[k, 1], path)
         for j in range(count):
-            members[at + j] = mine[count - 1 - j]
+            members[at + j] = path[count - 1 - j]
         at += count
     offsets[rows.shape[0]] = at
 
@@ -206,8 +206,8 @@ def gather_members(instances: Ints, rows: Ints, offsets: Ints, members: Ints) ->
 @kernel()
 def count_members(instances: Ints, rows: Ints) -> int:
     """The total number of events of all rows."""
-    mine = np.empty(MOST_DEPTH, np.int64)
+    path = np.empty(MOST_DEPTH, np.int64)
     total = 0
     for k in range(rows.shape[0]):
-        total += list_members(instances, rows[k, 1], mine)
+        total += list_members(instances, rows[k, 1], path)
     return total

@@ -33,7 +33,7 @@ from ensue.kernels.predicate_index_arrays import (
     Floats,
     Ints,
     Words,
-    cell_of,
+    compute_cell,
 )
 from ensue.kernels.predicate_index_hash import CURSOR, ENTRY, HEAD, UNIT, HashTable, hash_key
 from ensue.kernels.regions import RegionTable, point_test, region_test
@@ -100,10 +100,10 @@ def find_candidates(
                     elif kind == GRID:
                         if np.isnan(boxes[e, 0]):
                             continue
-                        x0, y0 = cell_of(boxes[e, 0], scale), cell_of(boxes[e, 1], scale)
+                        x0, y0 = compute_cell(boxes[e, 0], scale), compute_cell(boxes[e, 1], scale)
                         if boxes[e, 2] != boxes[e, 0] or boxes[e, 3] != boxes[e, 1]:
-                            across = cell_of(boxes[e, 2], scale) - x0 + 1
-                            along = cell_of(boxes[e, 3], scale) - y0 + 1
+                            across = compute_cell(boxes[e, 2], scale) - x0 + 1
+                            along = compute_cell(boxes[e, 3], scale) - y0 + 1
                             if mask >= 0:
                                 across = min(across, mask + 1)
                             if across > _MOST_CELLS or across * along > _MOST_CELLS:
@@ -112,7 +112,7 @@ def find_candidates(
                     elif kind == SPAN:
                         if np.isnan(numbers[e, field]):
                             continue
-                        x0 = cell_of(numbers[e, field], scale)
+                        x0 = compute_cell(numbers[e, field], scale)
                     for i in range(across):
                         for j in range(along):
                             key = hash_key(seed, np.uint64((x0 + i) & mask), np.uint64(y0 + j))

@@ -69,7 +69,7 @@ class Atoms(NamedTuple):
 
 
 @kernel(inline="always")
-def cell_of(value: Any, scale: Any) -> Any:
+def compute_cell(value: Any, scale: Any) -> Any:
     """The cell of a number; numbers far out share the last one."""
     return np.int64(math.floor(min(max(value * scale, -_FAR), _FAR)))
 
@@ -87,9 +87,9 @@ def decode_float(value: int, kind: int) -> float:
 @kernel()
 def find_path(atoms: Atoms, group: int, kind: int, field: int, level: int) -> Any:
     """The path of a kind, field and level in a group, or -1."""
-    wanted = kind + (field << 8) + ((level + 2048) << 32)
+    path_key = kind + (field << 8) + ((level + 2048) << 32)
     path = np.int64(atoms.groups[group]) - 1
-    while path >= 0 and atoms.paths[path, WHAT] != wanted:
+    while path >= 0 and atoms.paths[path, WHAT] != path_key:
         path = atoms.paths[path, NEXT] - 1
     return path
 

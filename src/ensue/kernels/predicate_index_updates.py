@@ -28,8 +28,8 @@ from ensue.kernels.predicate_index_arrays import (
     Cells,
     Floats,
     Ints,
-    cell_of,
     choose_path,
+    compute_cell,
     decode_float,
     drop_tests,
     open_level,
@@ -105,7 +105,7 @@ def add_atoms(
         for w in range(4):
             small[w] = 0
         if what == PLACE and space == 1:
-            _turned(box)
+            _normalize_box(box)
         if what != NOTHING:
             round_outward(box, small)
         _change_entries(table, atoms, slot, True, what, small)
@@ -129,7 +129,7 @@ def _has_room(table: HashTable, atoms: Atoms, tests: int) -> bool:
 
 
 @kernel()
-def _turned(box: Floats) -> None:
+def _normalize_box(box: Floats) -> None:
     """Shift a box so that it begins between -180 and 180; a full circle becomes unbounded."""
     if box[2] - box[0] >= 360:
         box[0], box[2] = -np.inf, np.inf
@@ -139,7 +139,7 @@ def _turned(box: Floats) -> None:
 
 
 @kernel()
-def _level_of(width: float, far: float) -> int:
+def _compute_level(width: float, far: float) -> int:
     """The least even level whose cells are at least half as wide, and have exact numbers."""
     width = max(width, far * 2.0**-50)
     if width <= 2.0**-59:
@@ -160,17 +160,17 @@ def _hang(atoms: Atoms, slot: int, group: int, tests: Ints, chosen: int, test: i
     if chosen == SPAN:
         x0 = decode_float(tests[test, 1], atoms.kinds[field])
         x1 = decode_float(tests[test, 2], atoms.kinds[field])
-        level = _level_of(x1 - x0, max(abs(x0), abs(x1)))
+        level = _compute_level(x1 - x0, max(abs(x0), abs(x1)))
         level = open_level(atoms, group, SPAN, field, level, slot)
     elif chosen == GRID and earth:
         x0, x1 = x0 - _NEAR, x1 + _NEAR
         finest = 360 * 2.0**-TURN_LEVELS
-        level = _level_of(max(x1 - x0, y1 - y0) / finest, 0.0)
+        level = _compute_level(max(x1 - x0, y1 - y0) / finest, 0.0)
         level = open_level(atoms, group, GRID, 0, min(max(level, 0), TURN_LEVELS), slot)
         level = min(level, TURN_LEVELS)
     elif chosen == GRID:
         far = max(max(abs(x0), abs(x1)), max(abs(y0), abs(y1)))
-        level = _level_of(max(x1 - x0, y1 - y0), far)
+        level = _compute_level(max(x1 - x0, y1 - y0), far)
         level = open_level(atoms, group, GRID, 0, level, slot)
     path = take_path(atoms, group, chosen, field, level, earth)
     access[0] = chosen + (group << 8) + (path << 36)
@@ -181,11 +181,11 @@ def _hang(atoms: Atoms, slot: int, group: int, tests: Ints, chosen: int, test: i
         access[1] = tests[test, 1]
     elif chosen == GRID or chosen == SPAN:
         scale = atoms.scales[path]
-        access[1] = cell_of(x0, scale)
-        across = cell_of(x1, scale) - access[1] + 1
+        access[1] = compute_cell(x0, scale)
+        across = compute_cell(x1, scale) - access[1] + 1
         if chosen == GRID:
-            access[2] = cell_of(y0, scale)
-            along = cell_of(y1, scale) - access[2] + 1
+            access[2] = compute_cell(y0, scale)
+            along = compute_cell(y1, scale) - access[2] + 1
             mask = atoms.paths[path, MASK]
             if mask >= 0:
                 across = min(across, mask + 1)

@@ -230,7 +230,7 @@ def region_test(
         left, below, right, above = compute_box(xs, ys, n, 0.0)
         if _box_gap(table.rows, r, left, below, right, above) > number:
             return False
-    limit = _beyond(number, tolerance)
+    limit = _compute_limit(number, tolerance)
     distance = _place_to_region(table, r, xs, ys, n, limit, space)
     return compare_distance(distance, comparison, number, tolerance)
 
@@ -255,13 +255,13 @@ def point_test(
         return point_distance(rows[r, X], rows[r, Y], x, y, space) < number
     if comparison == LESS and space == PLANE and _box_gap(rows, r, x, y, x, y) > number:
         return False
-    limit = _beyond(number, tolerance)
+    limit = _compute_limit(number, tolerance)
     distance = _point_to_region(rows, corners, r, x, y, limit, space)
     return compare_distance(distance, comparison, number, tolerance)
 
 
 @kernel()
-def _beyond(number: float, tolerance: float) -> float:
+def _compute_limit(number: float, tolerance: float) -> float:
     """A distance from which on the test has the same result."""
     return (abs(number) + abs(tolerance)) * (1.0 + 1e-9) + 1e-3
 

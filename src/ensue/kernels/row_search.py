@@ -99,7 +99,7 @@ def propagate_backwards(
 
 
 @kernel()
-def find_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int) -> Ints:
+def find_nth_rows(labels: Labels, offsets: Ints, starts: Ints, selected: Bools, first: bool, nth: int) -> Ints:
     """The nth row of some variables in each match, from its first or last row; -1 if missing."""
     out = np.full(len(starts), -1, np.int64)
     for m in range(len(starts)):
@@ -107,7 +107,7 @@ def find_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, fi
         begin, end = offsets[m], offsets[m + 1]
         for step in range(end - begin):
             k = begin + step if first else end - 1 - step
-            if wanted[labels[k] & VARIABLE]:
+            if selected[labels[k] & VARIABLE]:
                 if remaining == 0:
                     out[m] = starts[m] + k - begin
                     break
@@ -116,7 +116,7 @@ def find_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, fi
 
 
 @kernel()
-def find_running_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int) -> Ints:
+def find_running_nth_rows(labels: Labels, offsets: Ints, starts: Ints, selected: Bools, first: bool, nth: int) -> Ints:
     """The nth row for each row of each match, among the rows up to it."""
     out = np.full(len(labels), -1, np.int64)
     recent = np.empty(nth + 1, np.int64)
@@ -124,7 +124,7 @@ def find_running_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: B
         seen = 0
         result = -1
         for k in range(offsets[m], offsets[m + 1]):
-            if wanted[labels[k] & VARIABLE]:
+            if selected[labels[k] & VARIABLE]:
                 row = starts[m] + k - offsets[m]
                 if first:
                     if seen == nth:
@@ -140,12 +140,12 @@ def find_running_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: B
 
 
 @kernel()
-def select_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools) -> tuple[Ints, Ints, Ints]:
+def select_rows(labels: Labels, offsets: Ints, starts: Ints, selected: Bools) -> tuple[Ints, Ints, Ints]:
     """The rows of some variables by match: offsets, rows, and running counts for all rows."""
     upto = np.empty(len(labels), np.int64)
     total = 0
     for k in range(len(labels)):
-        if wanted[labels[k] & VARIABLE]:
+        if selected[labels[k] & VARIABLE]:
             total += 1
     rows = np.empty(total, np.int64)
     places = np.zeros(len(starts) + 1, np.int64)
@@ -153,7 +153,7 @@ def select_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools) -> t
     for m in range(len(starts)):
         begun = total
         for k in range(offsets[m], offsets[m + 1]):
-            if wanted[labels[k] & VARIABLE]:
+            if selected[labels[k] & VARIABLE]:
                 rows[total] = starts[m] + k - offsets[m]
                 total += 1
             upto[k] = total - begun

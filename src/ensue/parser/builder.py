@@ -106,7 +106,7 @@ class PatternBuilder(TextRepr):
             conjuncts, fields = _read("where", read_condition, text, names)
             added += [StepCondition(expr, self._newest.about) for expr in conjuncts]
             equivalence += fields
-        _require_used("where", names.unused())
+        _require_used("where", names.list_unused())
         return replace(self, conditions=tuple(added))._set(equivalence=tuple(equivalence))
 
     def one_or_more(self, *, within: Length | None = None) -> Self:
@@ -163,7 +163,7 @@ class PatternBuilder(TextRepr):
             return self._replace_newest(loop=replace(loop, until=Not(step.part)))
         names = FragmentNames(values, self._newest.about, self._variables())
         stop = _read("until", read_expression, what, names)
-        _require_used("until", names.unused())
+        _require_used("until", names.list_unused())
         ends, condition = build_until(self._newest.part, stop)
         changed = self._replace_newest(loop=replace(loop, until=ends))
         return replace(changed, conditions=(*self.conditions, StepCondition(condition)))
@@ -289,15 +289,15 @@ class PatternBuilder(TextRepr):
                 "there is no column to group by",
                 'as in .group_by("a.symbol", n="COUNT(*)"); all matches together are .total(...)',
             )
-        return self._grouped("group_by", keys, aggregates)
+        return self._add_grouping("group_by", keys, aggregates)
 
     def total(self, **aggregates: str) -> Self:
         """Aggregates all matches: `total(n="COUNT(*)", gain="avg(b.price - a.price)")`."""
         if not aggregates:
             raise _error("total", "there is no aggregate", 'as in .total(n="COUNT(*)")')
-        return self._grouped("total", (), aggregates)
+        return self._add_grouping("total", (), aggregates)
 
-    def _grouped(self, call: str, keys: Sequence[str], aggregates: Mapping[str, str]) -> Self:
+    def _add_grouping(self, call: str, keys: Sequence[str], aggregates: Mapping[str, str]) -> Self:
         from ensue.parser.fragment_parser import FragmentNames, read_column, read_group_column
 
         whole = self.clauses.whole or ResultModifiers()
@@ -338,7 +338,7 @@ class PatternBuilder(TextRepr):
 
         names = FragmentNames(values, None, self._variables())
         parsed = _read("having", read_expression, condition, names)
-        _require_used("having", names.unused())
+        _require_used("having", names.list_unused())
         return self._clause("having", having=parsed)
 
     def limit(self, count: int, /) -> Self:
@@ -380,12 +380,12 @@ class PatternBuilder(TextRepr):
         from ensue.parser.pattern_parser import parse
         from ensue.printing.pattern_printer import format_query
 
-        query = self._unchecked()
+        query = self._build_query()
         parsed = parse(format_query(query))
         assert parsed == check_structure(query), "a printed query parses to itself"
         return parsed
 
-    def _unchecked(self) -> Query:
+    def _build_query(self) -> Query:
         conditions = tuple(index_condition(c, self.pattern) for c in self.conditions)
         return replace(self.clauses, pattern=self.pattern, where=conditions)
 

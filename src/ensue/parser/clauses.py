@@ -32,9 +32,9 @@ from ensue.parser.expressions import (
     build_expression,
     build_group_aggregate,
     get_children,
+    get_span,
     parse_interval,
     parse_number,
-    span_of,
     unquote_name,
 )
 from ensue.printing.pattern_printer import format_return_item, get_default_name
@@ -42,7 +42,7 @@ from ensue.printing.pattern_printer import format_return_item, get_default_name
 
 def build_window(node: Node) -> Window:
     """Builds a window: a duration, or a number of events."""
-    span = span_of(node)
+    span = get_span(node)
     match node.data, get_children(node):
         case "interval", [text, unit]:
             return ByTime(parse_interval(text, unit, span), span)
@@ -60,7 +60,7 @@ def build_window(node: Node) -> Window:
 
 def build_duration(node: Node) -> ByTime | ByUnits:
     """Builds the duration that bounds a part."""
-    span = span_of(node)
+    span = get_span(node)
     amount, unit, *_ = get_children(node)
     if node.data == "interval":
         return ByTime(parse_interval(amount, unit, span), span)
@@ -73,7 +73,7 @@ def parse_whole_number(digits: Token) -> int:
     """Parses a whole number below a billion."""
     if digits.isdigit() and len(digits) <= 9:
         return int(digits)
-    raise QueryError("this must be a whole number", hint="below a billion", span=span_of(digits))
+    raise QueryError("this must be a whole number", hint="below a billion", span=get_span(digits))
 
 
 _CLAUSES = {
@@ -103,12 +103,12 @@ def collect_clauses(nodes: Iterable[Node]) -> dict[str, Node]:
         if clause in clauses:
             word = _WORDS.get(clause, clause.upper())
             hint = "join both conditions with 'and'" if clause in _CONDITIONS else None
-            raise QueryError(f"a second {word}", hint=hint or "leave one of them out", span=span_of(node))
+            raise QueryError(f"a second {word}", hint=hint or "leave one of them out", span=get_span(node))
         if clause == "having" and "grouping" in clauses:
             raise QueryError(
                 "HAVING after GROUP BY",
                 hint="HAVING filters matches, and stands before GROUP BY; filter groups in the result",
-                span=span_of(node),
+                span=get_span(node),
             )
         clauses[clause] = node
     return clauses
@@ -129,10 +129,10 @@ def build_match_query(shape: Pattern, clauses: Mapping[str, Node], text: str, in
                 raise QueryError(
                     "the strategy is named twice",
                     hint=f"leave out {selection[0]}(...) {{ }} around the conditions, or USING",
-                    span=span_of(using),
+                    span=get_span(using),
                 )
             strategy = Strategy(selection[0].lower())
-            _expect_all(selection[1:], shape, span_of(where))
+            _expect_all(selection[1:], shape, get_span(where))
     conjuncts, equivalence = build_conjuncts(conditions) if conditions else ((), ())
     return Query(
         pattern=shape,
@@ -156,17 +156,17 @@ def _expect_all(members: Sequence[Node], pattern: Pattern, clause: Span) -> None
             raise QueryError(
                 f"'{variable}' is negated: no event of it is selected" if negated else f"unknown variable '{variable}'",
                 hint="leave it out of the list" if negated else did_you_mean(variable, expected),
-                span=span_of(member),
+                span=get_span(member),
             )
         if variable in seen:
-            raise QueryError(f"'{variable}' is listed twice", hint="list it once", span=span_of(member))
+            raise QueryError(f"'{variable}' is listed twice", hint="list it once", span=get_span(member))
         seen.add(variable)
     missing = [variable for variable in expected if variable not in seen]
     if missing:
         raise QueryError(
             f"the strategy's list leaves out {', '.join(missing)}",
             hint=f"list every variable: ({', '.join(expected)})",
-            span=span_of(members[0]).to(span_of(members[-1])) if members else clause,
+            span=get_span(members[0]).to(get_span(members[-1])) if members else clause,
         )
 
 
@@ -175,46 +175,46 @@ def _build_after(node: Node) -> AfterMatch:
     order = MatchOrder(get_children(order_node)[0].upper()) if order_node else MatchOrder.END
     to = SkipTarget[node.data.upper().removeprefix("TO_")]
     if variable:
-        return AfterMatch(to, unquote_name(variable[0]), order, span_of(variable[0]))
-    return AfterMatch(to, None, order, span_of(node))
+        return AfterMatch(to, unquote_name(variable[0]), order, get_span(variable[0]))
+    return AfterMatch(to, None, order, get_span(node))
 
 
 def build_column(node: Node, *, grouped: bool = False) -> ReturnItem:
     """Builds a column of RETURN; a `grouped` one may aggregate matches."""
     if node.data == "variables":
-        return ReturnItem(FieldRef(MATCHES, None), MATCHES, every=True, span=span_of(node))
+        return ReturnItem(FieldRef(MATCHES, None), MATCHES, every=True, span=get_span(node))
     if node.data == "fields":
         variable, index, _, alias = get_children(node)
-        event = build_event_reference(variable, index, span_of(node))
+        event = build_event_reference(variable, index, get_span(node))
         name = event.variable if alias is None else unquote_name(alias)
-        return ReturnItem(event, name, every=True, span=span_of(node))
+        return ReturnItem(event, name, every=True, span=get_span(node))
     expression, alias = get_children(node)
     aggregated = build_group_aggregate(expression) if grouped else None
     if aggregated is not None:
         expr, over = aggregated
-        column = ReturnItem(expr, "", over=over, span=span_of(node))
+        column = ReturnItem(expr, "", over=over, span=get_span(node))
         return replace(column, name=unquote_name(alias) if alias else format_return_item(column))
     expr = build_expression(expression)
-    return ReturnItem(expr, unquote_name(alias) if alias else get_default_name(expr), span=span_of(node))
+    return ReturnItem(expr, unquote_name(alias) if alias else get_default_name(expr), span=get_span(node))
 
 
 def build_choose(node: Node) -> Choose | None:
     """Builds CHOOSE LATEST or ONCE; ALL is the default."""
     word = str(get_children(node)[0]).upper()
-    return None if word == "ALL" else Choose(MatchChoice(word), span_of(node))
+    return None if word == "ALL" else Choose(MatchChoice(word), get_span(node))
 
 
 def build_limit(node: Node) -> Limit:
     """Builds LIMIT n, or LAST n."""
     sign, amount = get_children(node)
     count = parse_whole_number(amount)
-    return Limit(-count if sign else count, span_of(node))
+    return Limit(-count if sign else count, get_span(node))
 
 
 def build_archive_join(node: Node, shape: Pattern, text: str, inline: Sequence[Expr] = ()) -> ArchiveJoin:
     """Builds a JOIN ARCHIVE with the pattern `shape` and the `inline` conditions of its parts."""
     keyword, name, _, selections, range_, latest, on = get_children(node)
-    archive, span = unquote_name(name), span_of(name)
+    archive, span = unquote_name(name), get_span(name)
     if range_ is None:
         raise QueryError(
             f"JOIN ARCHIVE {archive} has no RANGE: how far back may its matches be?",
@@ -242,7 +242,7 @@ def build_archive_join(node: Node, shape: Pattern, text: str, inline: Sequence[E
 def _build_range(node: Node) -> LookbackRange:
     far, *near, anchor = get_children(node)
     return LookbackRange(
-        _build_length(far), RangeAnchor(anchor.upper()), _build_length(near[0]) if near else None, span_of(node)
+        _build_length(far), RangeAnchor(anchor.upper()), _build_length(near[0]) if near else None, get_span(node)
     )
 
 
@@ -280,7 +280,7 @@ def build_whole_result(
         raise QueryError(
             "TOTAL takes all matches together, and GROUP BY makes groups of them",
             hint="leave one of them out",
-            span=span_of(grouping),
+            span=get_span(grouping),
         )
     keys: tuple[Expr, ...] | None = () if total is not None else None
     if grouping is not None:
@@ -290,11 +290,11 @@ def build_whole_result(
     if limit is not None and (limit.data == "fetch" or order or keys is not None):
         row_limit = build_limit(limit).count
         if row_limit < 1:
-            raise QueryError("at least 1 row is to be returned", span=span_of(limit))
+            raise QueryError("at least 1 row is to be returned", span=get_span(limit))
     if keys is None and not order and row_limit is None:
         return None
     nodes: list[Any] = [part for part in (total, grouping, ordering, limit) if part is not None]
-    return ResultModifiers(keys, order, row_limit, span_of(nodes[0]))
+    return ResultModifiers(keys, order, row_limit, get_span(nodes[0]))
 
 
 def _build_keys(grouping: Node, returns: Sequence[ReturnItem]) -> tuple[Expr, ...]:
@@ -314,5 +314,5 @@ def build_sort_key(node: Node) -> SortKey:
         build_expression(expression),
         direction is not None and direction.upper() == "DESC",
         nulls is not None and nulls.upper().endswith("FIRST"),
-        span_of(node),
+        get_span(node),
     )

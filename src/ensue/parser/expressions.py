@@ -40,7 +40,7 @@ _INTERVAL = re.compile(r"\s*(-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*([^\W\d]*)\s*
 POSITIONS = "a[1], a[i], a[i-1], a[a.LEN]; in an aggregate also a[..i-1], a[..i], a[]"
 
 
-def span_of(node: Node | Token) -> Span:
+def get_span(node: Node | Token) -> Span:
     """Returns the position of a node or token in the text."""
     if isinstance(node, Token):
         start, end = node.start_pos, node.end_pos
@@ -63,7 +63,7 @@ def unquote_name(token: Token) -> str:
     quote = token[0]
     name = token[1:-1].replace(quote * 2, quote)
     if not name:
-        raise QueryError("a name cannot be empty", span=span_of(token))
+        raise QueryError("a name cannot be empty", span=get_span(token))
     return name
 
 
@@ -75,12 +75,12 @@ def build_conjuncts(node: Node) -> tuple[tuple[Expr, ...], tuple[Equivalence, ..
     terms = inside.children if inside.data == "conjunction" else [inside]
     conjuncts = [build_expression(term) for term in terms if term.data != "equivalence"]
     fields = [name for term in terms if term.data == "equivalence" for name in term.children]
-    return tuple(conjuncts), tuple(Equivalence(unquote_name(f), span_of(f)) for f in fields)
+    return tuple(conjuncts), tuple(Equivalence(unquote_name(f), get_span(f)) for f in fields)
 
 
 def build_expression(node: Node) -> Expr:
     """Builds the expression of a syntax tree."""
-    span = span_of(node)
+    span = get_span(node)
     match node.data, get_children(node):
         case "expression", _:
             return _build_or(node)
@@ -121,7 +121,7 @@ def build_expression(node: Node) -> Expr:
         case "case_call", arguments:
             return FunctionCall(CASE, tuple(map(build_expression, arguments)), span)
         case "at_time_zone", [time, zone]:
-            named = Literal(_unquote(zone), span_of(zone))
+            named = Literal(_unquote(zone), get_span(zone))
             return FunctionCall(functions.AT_TIME_ZONE, (build_expression(time), named), span)
         case "cast", [operand, kind]:
             return calls.build_cast(build_expression(operand), kind, span)
@@ -145,9 +145,9 @@ def build_expression(node: Node) -> Expr:
             inside = tuple(build_expression(argument) for argument in arguments)
             return calls.build_distinct_count(unquote_name(function).lower(), inside, span)
         case "extract", [part, operand]:
-            return calls.build_extract(Literal(str(part), span_of(part)), build_expression(operand), span)
+            return calls.build_extract(Literal(str(part), get_span(part)), build_expression(operand), span)
         case "wkt", [_, text]:
-            return FunctionCall(functions.WKT, (Literal(_unquote(text), span_of(text)),), span)
+            return FunctionCall(functions.WKT, (Literal(_unquote(text), get_span(text)),), span)
         case _:
             return Literal(_build_constant(node, span), span)
 
@@ -195,7 +195,7 @@ def parse_number(text: str, span: Span | None = None) -> int | float:
     """
     if text.isdigit() and len(text) <= 300:
         return int(text)
-    return _require_finite(float(text), span_of(text) if isinstance(text, Token) else span)
+    return _require_finite(float(text), get_span(text) if isinstance(text, Token) else span)
 
 
 def parse_interval(text: Token, unit: Token | None, span: Span) -> int:
@@ -249,7 +249,7 @@ def build_event_reference(variable: Token, index: Node | None, span: Span) -> Fi
 
 
 def _build_position(index: Node, variable: str) -> tuple[EventPosition, int]:
-    span = span_of(index)
+    span = get_span(index)
     match index.data, get_children(index):
         case "whole", _:
             return EventPosition.ALL, 1
@@ -300,12 +300,12 @@ def _format_member(index: Node, variable: str) -> str:
             raise QueryError(
                 "a member is named by its number",
                 hint=f"{variable}[1] is the first, {variable}[{variable}.LEN] the last",
-                span=span_of(index),
+                span=get_span(index),
             )
 
 
 def _parse_position(digits: Token, variable: str) -> int:
-    span = span_of(digits)
+    span = get_span(digits)
     if not digits.isdigit() or len(digits) > 9:
         raise QueryError("a position must be a whole number", hint=f"as in {variable}[1]", span=span)
     if int(digits) == 0:
@@ -320,7 +320,7 @@ def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
     inner = node
     while inner.data in ("expression", "conjunction") and len(inner.children) == 1:
         (inner,) = (child for child in inner.children if isinstance(child, Tree))
-    span = span_of(inner)
+    span = get_span(inner)
     match inner.data, get_children(inner):
         case "tally", [function, _]:
             calls.build_match_count(unquote_name(function).lower(), span)

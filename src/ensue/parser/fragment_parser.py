@@ -30,7 +30,7 @@ class FragmentNames:
     variables: Collection[str] = ()  # unless it is one of these
     used: set[str] = field(default_factory=set)  # by some text
 
-    def unused(self) -> list[str]:
+    def list_unused(self) -> list[str]:
         """Returns the values that no text has used."""
         return [name for name in self.values if name not in self.used]
 

@@ -86,12 +86,12 @@ def _as_name(token: Token, parser: Any) -> Token:
     if token.type == "NAME" or not token.isidentifier() or "NAME" not in parser.choices():
         return token
     state = parser.parser_state
-    if _takes(state, token.type) or not _takes(state, "NAME"):
+    if _accepts(state, token.type) or not _accepts(state, "NAME"):
         return token
     return Token.new_borrow_pos("NAME", str(token), token)
 
 
-def _takes(state: Any, kind: str) -> bool:
+def _accepts(state: Any, kind: str) -> bool:
     """Whether the parser accepts a token of a kind next.
 
     Lark's `accepts` copies the whole parser for each kind of token. This simulates the reductions
@@ -176,11 +176,11 @@ def _span(token: Token) -> Span:
 
 def _tokens(value: Constant, position: Token) -> Iterator[Token]:
     """Yields the tokens that spell a constant."""
-    for kind, text in _written(value):
+    for kind, text in _list_constant_tokens(value):
         yield Token.new_borrow_pos(kind, text, position)
 
 
-def _written(value: Constant) -> list[tuple[str, str]]:
+def _list_constant_tokens(value: Constant) -> list[tuple[str, str]]:
     match value:
         case None:
             return [("_NULL", "NULL")]

@@ -22,7 +22,7 @@ from ensue.parser.clauses import (
     collect_clauses,
     split_return,
 )
-from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
+from ensue.parser.expressions import Node, build_expression, get_children, get_span, unquote_name
 from ensue.parser.grammar import ParameterPostLex, load_grammar, parse_tree
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.pattern_transformer import collect_variables, name_variables, resolve_until_types, transform_pattern
@@ -109,7 +109,7 @@ def check_depth(tree: Node) -> None:
             raise QueryError(
                 "this is nested too deeply",
                 hint="split the condition at its 'and's, or list values with IN (...)",
-                span=span_of(node),
+                span=get_span(node),
             )
         is_chain = node.data in ("expression", "conjunction")
         child_depth = depth + (min(len(node.children), _WIDEST) if is_chain else 1)
@@ -151,13 +151,13 @@ def _statement(tree: Node, text: str, operators: tuple[UserOperator, ...]) -> Qu
         raise QueryError(
             "ALL EVENTS cannot be combined with JOIN ARCHIVE",
             hint="leave it out: a row has the events of all sides as structs",
-            span=span_of(all_events),
+            span=get_span(all_events),
         )
     if choose and build_choose(choose):
         raise QueryError(
             "CHOOSE cannot be combined with JOIN ARCHIVE",
             hint="leave it out; LAST 1 keeps the latest archived match for each live one",
-            span=span_of(choose),
+            span=get_span(choose),
         )
     for negation, _ in (conditions for shape in (live, *archived) for conditions in iterate_interval_negations(shape)):
         raise QueryError(
@@ -166,7 +166,7 @@ def _statement(tree: Node, text: str, operators: tuple[UserOperator, ...]) -> Qu
             span=negation.span,
         )
     if exists:
-        raise build_no_summary_error("EXISTS", span_of(exists[0]))
+        raise build_no_summary_error("EXISTS", get_span(exists[0]))
     conditions = tuple(
         build_archive_join(node, shape, text, conditions)
         for node, shape, conditions in zip(joins, archived, inline[1:], strict=True)

@@ -31,7 +31,7 @@ from ensue.ir.traits import NodeForm, build_group, get_form, is_event, is_input,
 from ensue.ir.traversal import iterate_atoms, iterate_operator_calls, iterate_references, rewrite_expr, rewrite_pattern
 from ensue.ir.user_operator import UserOperator, find_operator
 from ensue.parser.clauses import build_duration, parse_whole_number
-from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
+from ensue.parser.expressions import Node, build_expression, get_children, get_span, unquote_name
 from ensue.printing.pattern_printer import format_types
 from ensue.schema import ANY, Types, TypeUnion, get_type_names
 
@@ -44,7 +44,7 @@ def transform_pattern(node: Node, operators: tuple[UserOperator, ...], condition
 
     Conditions written inside the pattern are added to `conditions`.
     """
-    span = span_of(node)
+    span = get_span(node)
 
     def inner(part: Node) -> Pattern:
         return transform_pattern(part, operators, conditions)
@@ -66,7 +66,7 @@ def transform_pattern(node: Node, operators: tuple[UserOperator, ...], condition
             return Not(inner(part), span)
         case "absent", [part, after, until]:
             ends = build_expression(after), build_expression(until)
-            within = Interval(*ends, span_of(after).to(span_of(until)))
+            within = Interval(*ends, get_span(after).to(get_span(until)))
             return Not(inner(part), span, within)
         case "repeated", [part, quantifier, until]:
             repeated = _build_loop(inner(part), quantifier, span)
@@ -76,7 +76,7 @@ def transform_pattern(node: Node, operators: tuple[UserOperator, ...], condition
                 raise QueryError(
                     "THEN at the end of a group defines how one round follows another",
                     hint="repeat the group: (A a THEN)+",
-                    span=span_of(again),
+                    span=get_span(again),
                 )
             words, pause = get_children(again)
             how = Strategy[(words.split()[1:] or ["PARTITION"])[-1].upper()]
@@ -85,7 +85,7 @@ def transform_pattern(node: Node, operators: tuple[UserOperator, ...], condition
             repeated = replace(repeated, inner=how, pause=_build_pause(pause))
             return _add_until(repeated, until, conditions)
         case "applied", [name, *arguments, variable]:
-            operator = find_operator(unquote_name(name), operators, span_of(name))
+            operator = find_operator(unquote_name(name), operators, get_span(name))
             inputs = [inner(argument) for argument in arguments if argument.data not in _CONSTANTS]
             constants = [_constant(argument) for argument in arguments if argument.data in _CONSTANTS]
             result_name = unquote_name(variable) if variable else ""
@@ -117,7 +117,7 @@ def _check_pause(pause: Node | None, part: Node) -> None:
         f"type of the event {type_}",
         hint=f"write WITHIN {amount} ({unit} {type_}) for an event {unit}, and WITHIN {amount} "
         f"{unit.lower()} {type_} for a unit of time",
-        span=span_of(pause).to(span_of(part)),
+        span=get_span(pause).to(get_span(part)),
     )
 
 
@@ -127,9 +127,9 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
         return part
     if not is_repetition(part):
         raise QueryError(
-            "UNTIL ends a loop, and this is not one", hint="repeat it: B+ b[] UNTIL C c", span=span_of(until)
+            "UNTIL ends a loop, and this is not one", hint="repeat it: B+ b[] UNTIL C c", span=get_span(until)
         )
-    span = span_of(until)
+    span = get_span(until)
     if until.data != "until_condition":
         *type_names, variable = get_children(until)
         atom = Atom(_types(*type_names), unquote_name(variable) if variable else "", span)
@@ -181,12 +181,12 @@ def resolve_until_types(pattern: Pattern, conditions: list[Expr]) -> Pattern:
 def _within_condition(part: Pattern, reach: Node) -> Expr:
     """Builds the condition of `B b WITHIN 5 minutes OF a`."""
     *_, other = get_children(reach)
-    span = span_of(reach)
+    span = get_span(reach)
     duration = Literal(convert_length(build_duration(reach)), span)
     (atom,) = iterate_atoms(part) if not is_list(part) else (part.atom,)
     at = EventPosition.CURRENT if is_list(part) else EventPosition.ONLY
     end = FieldRef(atom.variable, "end", at, span=span)
-    elapsed = Binary("-", end, FieldRef(unquote_name(other), "start", span=span_of(other)), span)
+    elapsed = Binary("-", end, FieldRef(unquote_name(other), "start", span=get_span(other)), span)
     return Binary("<=", elapsed, duration, span)
 
 
@@ -197,7 +197,7 @@ def _constant(node: Node) -> Literal:
         case Unary(operand=Literal(value=int() | float() | timedelta() as value), span=span):
             return Literal(-value, span)
         case _:
-            raise QueryError("this has no negative", span=span_of(node))
+            raise QueryError("this has no negative", span=get_span(node))
 
 
 def _types(*names: Token) -> Types:
@@ -218,7 +218,7 @@ def _read_types(choice: Node, variable: Node) -> Types:
                 "a variable after a bracket is one event, and the bracket lists its types",
                 hint=f"as in (A|B) {unquote_name(get_children(variable)[0])}; if each part has its own "
                 "variable, leave this one out",
-                span=span_of(variable),
+                span=get_span(variable),
             )
         names.append(children[0])
     return _types(*names)

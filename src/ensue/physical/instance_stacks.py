@@ -119,7 +119,7 @@ class _StackWriter:
                     self._push(out, variable)
                 else:
                     out(f"rip = {self._top(place - 1)}")
-                    far = self._too_far("rip") if self.frame.plan.prune else None
+                    far = self._write_window_test("rip") if self.frame.plan.prune else None
                     with out.block("if rip >= 0" + (f" and not ({far}):" if far else ":")):
                         self._push(out, variable, "rip")
                         for absence in self._absences_before(place):
@@ -152,9 +152,9 @@ class _StackWriter:
 
     def _push(self, out: SourceWriter, variable: str, rip: str = "-1") -> None:
         self.instances.push(out, variable, rip)
-        out(*self.tally.passed(format_stack_place(variable)))
+        out(*self.tally.count_pass(format_stack_place(variable)))
 
-    def _too_far(self, node: str) -> str | None:
+    def _write_window_test(self, node: str) -> str | None:
         if self.frame.window is None:
             return None
         window = self.frame.window_text
@@ -169,14 +169,14 @@ class _StackWriter:
         out.note(f"every {format_name(variable)} before it, from the newest to the oldest")
         out(f"{node} = {start}")
         with out.block(f"while {node} >= 0:"):
-            far = self._too_far(node)
+            far = self._write_window_test(node)
             if far is not None and self.frame.plan.prune:
                 with out.block(f"if {far}:"):
                     out("break")
             if place:  # a nested loop may take long
                 write_stop_if(out, STOP_REQUESTED, ("O",))
             at = format_stack_place(self.order[place])
-            out(*self.tally.tried(at))
+            out(*self.tally.count_try(at))
             tests: list[tuple[str, CounterLabel | None]] = [
                 (self.frame.writer.condition(c.condition, self.access), make_check_label(at, c.condition))
                 for c in self.stacks.checks[place]
@@ -197,7 +197,7 @@ class _StackWriter:
                 with out.when(flag):
                     out("sequences += 1")
             for absence in absences:
-                self.tally.around(out, "go", make_absence_label(at, absence), partial(self._absent, out, absence))
+                self.tally.count_test(out, "go", make_absence_label(at, absence), partial(self._absent, out, absence))
             with out.when(flag):
                 if place:
                     self._construct(out, place - 1, self.instances.get("rip", node))
@@ -282,7 +282,7 @@ class StacksState(InstanceState[StackKernel]):
             arena.drop_unreached(self.tables["A"], self.tables["tops"], alive)
         self.keep_only(alive)
 
-    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
+    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         self.expire_instances(now)
         return sorted_unique(self.entries[:, arena.ROW])
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ensue.codegen.kernel_inputs import INSTANCE_TOP, NEEDS_INSTANCES
 from ensue.codegen.state_layout import StateColumns
 from ensue.kernels import arena
-from ensue.physical import state_tables as tables
+from ensue.physical import state_tables
 from ensue.physical.state_tables import FilledRows, KeyedRows, Table, TableShape, make_named_shapes
 from ensue.physical.structure import KernelSource, RoomProvider, RoomRequest, StructureState
 
@@ -66,7 +66,7 @@ class InstanceState(StructureState[S]):
     @property
     def entries(self) -> Table:
         """The integer columns of the instances."""
-        return self.used("A")
+        return self.get_used_rows("A")
 
     def live_keys(self) -> npt.NDArray[np.bool_]:
         return np.asarray(np.any(self.tables["tops"] >= 0, axis=1))
@@ -93,7 +93,7 @@ class InstanceState(StructureState[S]):
         self.expire_instances(request.now)
         size = len(self.tables["A"])
         # in a small table, growing is cheaper than dropping dead entries
-        if request.again or size < YOUNG * tables.INITIAL_ROWS or self.meta[INSTANCE_TOP] * 2 > size:
+        if request.again or size < YOUNG * state_tables.INITIAL_ROWS or self.meta[INSTANCE_TOP] * 2 > size:
             room.grow("A", "AF")
 
     def expire(self, now: float | None, rows: int) -> None:  # noqa: ARG002

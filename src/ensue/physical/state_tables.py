@@ -46,7 +46,7 @@ class TableShape:
     width: int | None = None  # numbers in a row; None: the table has one dimension
     dtype: type[np.generic] = np.int64
 
-    def filled(self, count: int) -> Table:
+    def allocate(self, count: int) -> Table:
         """New rows with their initial values."""
         width = () if self.width is None else (self.width,)
         fresh = self.rows.fresh if isinstance(self.rows, KeyedRows) else 0
@@ -66,7 +66,7 @@ class StateTables:
         self._adopt(shapes)
         self.tables: dict[str, Table] = {"meta": np.zeros(META_SIZE, np.int64)}
         for name, shape in self.shapes.items():
-            self.tables[name] = shape.filled(1 if isinstance(shape.rows, KeyedRows) else INITIAL_ROWS)
+            self.tables[name] = shape.allocate(1 if isinstance(shape.rows, KeyedRows) else INITIAL_ROWS)
         for name in frame.tally.tables:
             self.tables[name] = np.zeros((max(1, len(frame.tally.labels)), 2), np.int64)
         self.tables["O"] = np.zeros((4 * INITIAL_ROWS, max(1, output)), np.int64)
@@ -84,7 +84,7 @@ class StateTables:
     def meta(self) -> Table:
         return self.tables["meta"]
 
-    def used(self, name: str) -> Table:
+    def get_used_rows(self, name: str) -> Table:
         """The filled rows of a listed table."""
         return self.tables[name][: int(self.meta[self.listed[name].top])]
 
@@ -107,7 +107,7 @@ class StateTables:
             old = self.tables[shape.name]
             if count <= len(old):  # all of them have the same size
                 return
-            new = shape.filled(max(count, len(old) * 2))
+            new = shape.allocate(max(count, len(old) * 2))
             new[: len(old)] = old
             self.tables[shape.name] = new
 
@@ -136,7 +136,7 @@ class StateTables:
             if len(self.tables[name]) > (size := self.fitting_room(used)):
                 self.resize(name, used, size)
 
-    def drained(self) -> None:
+    def reset_output(self) -> None:
         """Resets the output after its matches were taken."""
         self.meta[OUT_TOP] = 0
         for rows in self.listed.values():
@@ -154,7 +154,7 @@ class StateTables:
 
     def _move(self, name: str, before: dict[str, int], after: dict[str, int]) -> None:
         table = self.tables[name]
-        moved = self.shapes[name].filled(len(table))
+        moved = self.shapes[name].allocate(len(table))
         for column, number in after.items():
             if column in before:
                 moved[:, number] = table[:, before[column]]
@@ -165,14 +165,14 @@ class StateTables:
     def keep_keys(self, kept: Table, moved: Table) -> None:  # noqa: ARG002  for tables that hold keys
         """Keeps the partitions `kept`, in this order; `moved` maps them to their new codes."""
         for shape in self.by_key:
-            new = shape.filled(max(1, len(kept)))
+            new = shape.allocate(max(1, len(kept)))
             new[: len(kept)] = self.tables[shape.name][kept]
             self.tables[shape.name] = new
 
     def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
         """Clears the rows of some partitions."""
         for shape in self.by_key:
-            self.tables[shape.name][gone] = shape.filled(1)[0]
+            self.tables[shape.name][gone] = shape.allocate(1)[0]
 
     def used_parts(self, keys: int) -> dict[str, Table]:
         """The tables without free room and output."""

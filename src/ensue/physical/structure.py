@@ -17,7 +17,7 @@ from ensue.codegen.absence import NestedMatches
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.state_layout import StateColumns
 from ensue.physical.state_tables import StateTables, Table, TableShape
-from ensue.planner import physical_plan as physical
+from ensue.planner import physical_plan
 from ensue.planner.physical_plan import CompactPlan, InstanceStacks, JoinTree, Nfa, ReferencePlan
 
 USED = "used"  # a table: by partition, the first row with which a match may still begin
@@ -125,7 +125,7 @@ class StructureState(StateTables, ABC, Generic[S]):
         self.source = source
         self.kernel = kernel
 
-    def become(self, frame: KernelContext, source: S, kernel: Kernels) -> None:
+    def adopt_kernel(self, frame: KernelContext, source: S, kernel: Kernels) -> None:
         """Adopts a kernel of the same plan that tracks nulls."""
         self.take_shape(source.shapes, self.source.columns, source.columns)
         self.frame, self.source, self.kernel = frame, source, kernel
@@ -184,7 +184,7 @@ class StructureState(StateTables, ABC, Generic[S]):
         """The partitions with live entries, after expiry."""
 
     @abstractmethod
-    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
+    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
 
     def alive(self) -> LivePartialMatches:
@@ -222,7 +222,7 @@ _STRUCTURES: dict[type, str] = {
 }
 
 
-def load_structure(node: physical.Structure) -> Structure[Any]:
+def load_structure(node: physical_plan.Structure) -> Structure[Any]:
     """Loads the structure of a plan's node, or raises an error that names the node."""
     if isinstance(node, ReferencePlan):
         raise TypeError(f"a plan for the reference path has no kernel: {node.reason}")

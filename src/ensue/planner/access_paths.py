@@ -147,7 +147,7 @@ class AccessDecision:
     candidates: tuple[AccessCandidate, ...] = ()
     why: str = ""  # if it is not the cost
     live: LiveStatistics | None = None
-    pasts: tuple[ArchiveStatistics, ...] = ()
+    archives: tuple[ArchiveStatistics, ...] = ()
 
     def candidate(self, name: str) -> AccessCandidate:
         return next(c for c in self.candidates if c.name == name)
@@ -155,16 +155,16 @@ class AccessDecision:
 
 def choose_access_path(
     live: LiveStatistics,
-    pasts: Sequence[ArchiveStatistics],
+    archives: Sequence[ArchiveStatistics],
     *,
-    wanted: str | None = None,
+    requested: str | None = None,
     impossible: Mapping[str, str] | None = None,
     memory: float | None = None,
     costs: ArchiveCosts = COSTS,
 ) -> AccessDecision:
     """Chooses the requested access path, or the cheapest possible one."""
     reasons = dict(impossible or {})
-    model = _AccessCosts(live, tuple(pasts), costs)
+    model = _AccessCosts(live, tuple(archives), costs)
     stored = model.stored_bytes
     if memory is not None and stored > memory:
         much = f"{format_size(int(stored))} of archived matches exceed {format_size(int(memory))}"
@@ -174,11 +174,11 @@ def choose_access_path(
         AccessCandidate(name, 0.0, impossible=reasons[name]) if name in reasons else model.candidate(name)
         for name in ACCESSES
     )
-    if wanted is not None:
-        return AccessDecision(wanted, candidates, "requested", live, tuple(pasts))
+    if requested is not None:
+        return AccessDecision(requested, candidates, "requested", live, tuple(archives))
     possible = [c for c in candidates if not c.impossible]
     best = min(possible, key=lambda c: (c.cost, ORDER.index(c.name)))
-    return AccessDecision(best.name, candidates, "", live, tuple(pasts))
+    return AccessDecision(best.name, candidates, "", live, tuple(archives))
 
 
 ORDER = ("grouped", "eager", "archive_first", "lazy")  # preference at equal cost
@@ -187,16 +187,16 @@ ORDER = ("grouped", "eager", "archive_first", "lazy")  # preference at equal cos
 class _AccessCosts:
     """The costs of the access paths of one query."""
 
-    def __init__(self, live: LiveStatistics, pasts: tuple[ArchiveStatistics, ...], costs: ArchiveCosts) -> None:
-        self.live, self.pasts, self.costs = live, pasts, costs
+    def __init__(self, live: LiveStatistics, archives: tuple[ArchiveStatistics, ...], costs: ArchiveCosts) -> None:
+        self.live, self.archives, self.costs = live, archives, costs
         self.count = max(1.0, live.events)
         self.matches = live.matches * self.count  # m
         self.batches = max(1.0, self.count / max(1.0, live.batch))
-        self.rate = live.rate or max((past.rate for past in pasts), default=1.0)
+        self.rate = live.rate or max((past.rate for past in archives), default=1.0)
         self.duration = self.count / self.rate  # time span of the live events
 
     def candidate(self, name: str) -> AccessCandidate:
-        paths = (self._eager, self._lazy, self._grouped, self._archive_first)
+        paths = (self._eager, self._lazy, self._compute_grouped_cost, self._archive_first)
         cost, words = paths[ACCESSES.index(name)]()
         return AccessCandidate(name, cost / self.count, words)
 
@@ -212,7 +212,7 @@ class _AccessCosts:
     def _pairs(self) -> float:
         """The cost of the result rows, the same for all paths."""
         rows = 0.0
-        for past in self.pasts:
+        for past in self.archives:
             inside = past.inside(self._overlap(past, past.far))
             rows += self.matches * (inside * past.matches / self._keys(past))
         return rows * self.costs.pair
@@ -234,12 +234,12 @@ class _AccessCosts:
         lookups = self.batches
         if self.live.latency > 0:
             lookups = min(lookups, max(1.0, self.duration / self.live.latency))
-        return max(1.0, lookups * _some(self.matches / lookups)) if self.matches else 0.0
+        return max(1.0, lookups * _compute_probability(self.matches / lookups)) if self.matches else 0.0
 
     def _read(self, past: ArchiveStatistics, keys: float | None, length: float, events: float) -> float:
         """One read of a time range, of all keys (None) or some, that returns `events`."""
         reading = self.costs.stored if past.files else self.costs.memory
-        files, rows = self.touched(past, keys, length)
+        files, rows = self.estimate_reads(past, keys, length)
         cost = reading.access + files * reading.file + events * reading.event
         if keys is None:
             return cost + rows * reading.row
@@ -247,7 +247,7 @@ class _AccessCosts:
         cost += rows * reading.picked + listed * reading.listed
         return cost + events * reading.keyed + keys * reading.piece
 
-    def touched(self, past: ArchiveStatistics, keys: float | None, length: float) -> tuple[float, float]:
+    def estimate_reads(self, past: ArchiveStatistics, keys: float | None, length: float) -> tuple[float, float]:
         """The opened files, and the scanned rows."""
         inside = past.inside(length)
         if not past.files:  # an index lists the events of a key
@@ -263,7 +263,7 @@ class _AccessCosts:
         scanned = min(groups, max(1.0, keys / buckets))  # row groups of a file with such keys
         return opened, opened * rows_per_file * scanned / groups
 
-    def _stored(self, past: ArchiveStatistics) -> float:
+    def _estimate_stored(self, past: ArchiveStatistics) -> float:
         """Archived matches that are stored if all are detected in advance."""
         matches = past.inside(past.far + past.wider) * past.matches
         if not past.own:
@@ -273,12 +273,12 @@ class _AccessCosts:
 
     @property
     def stored_bytes(self) -> float:
-        return sum(map(self._stored, self.pasts)) * BYTES_PER_MATCH
+        return sum(map(self._estimate_stored, self.archives)) * BYTES_PER_MATCH
 
     def _detect_all_archived(self) -> float:
         """Detects all archived matches once, and those of appended live events."""
         total = 0.0
-        for past in self.pasts:
+        for past in self.archives:
             length = past.far + past.wider
             events = past.inside(length) * past.share
             total += self._read(past, None, length, events) + self.costs.call
@@ -292,26 +292,26 @@ class _AccessCosts:
         return count * (self.costs.join + instances * self.costs.instance)
 
     def _eager(self) -> tuple[float, str]:
-        stored = sum(map(self._stored, self.pasts))
-        joins = self.batches * _some(self.matches / self.batches)
+        stored = sum(map(self._estimate_stored, self.archives))
+        joins = self.batches * _compute_probability(self.matches / self.batches)
         cost = self._detect_live() + self._detect_all_archived() + self._joins(joins, stored)
         words = f"{_many(stored, 'archived match', 'archived matches')} stored"
         return cost + self._pairs(), words
 
     def _archive_first(self) -> tuple[float, str]:
-        past = self.pasts[0]
-        stored = self._stored(past)
-        share = _some(stored / self._keys(past)) if past.keyed else _some(stored)
-        joins = self.batches * _some(self.matches / self.batches)
+        past = self.archives[0]
+        stored = self._estimate_stored(past)
+        share = _compute_probability(stored / self._keys(past)) if past.keyed else _compute_probability(stored)
+        joins = self.batches * _compute_probability(self.matches / self.batches)
         cost = self._detect_live(share) + self._detect_all_archived() + self._joins(joins, stored)
         cost += self.batches * stored * self.costs.instance + self.count * self.costs.admit
         return cost + self._pairs(), f"{share:.0%} of the live events matched"
 
     def _lazy(self) -> tuple[float, str]:
         cost = self._detect_live() + self._pairs()
-        for past in self.pasts:
+        for past in self.archives:
             keys = self._keys(past)
-            new = keys * _some(self.matches / keys)  # keys that are read for the first time
+            new = keys * _compute_probability(self.matches / keys)  # keys that are read for the first time
             range_ = self._overlap(past, past.far + past.wider)
             again = min(range_, self.duration * keys / max(1.0, self.matches) + past.wider)
             for reads, length in ((new, range_), (self.matches - new, again)):
@@ -319,19 +319,19 @@ class _AccessCosts:
                 read = self._read(past, 1.0 if past.keyed else None, length, events)
                 matches = events / past.share * past.matches
                 each = read + self._detect_archived(past, events, matches)
-                cost += reads * (each + self.costs.call * _some(events))
-        cost += self._joins(self.matches * len(self.pasts), 0.0)
-        lookups = _many(self.matches * len(self.pasts), "read", "reads")
+                cost += reads * (each + self.costs.call * _compute_probability(events))
+        cost += self._joins(self.matches * len(self.archives), 0.0)
+        lookups = _many(self.matches * len(self.archives), "read", "reads")
         return cost, f"{lookups}, one per live match"
 
-    def _grouped(self) -> tuple[float, str]:
+    def _compute_grouped_cost(self) -> tuple[float, str]:
         groups = self.groups()
         cost = self._detect_live() + self._pairs() + self._joins(groups, 0.0)
         size = self.matches / groups if groups else 0.0
         duration = self.duration / max(1.0, groups)
-        for past in self.pasts:
+        for past in self.archives:
             all_keys = self._keys(past)
-            keys = all_keys * _some(size / all_keys)
+            keys = all_keys * _compute_probability(size / all_keys)
             range_ = self._overlap(past, past.far + past.wider)
             # the first match of a group reaches further back than the average one
             further = min(past.far + past.wider, range_ + duration / 2)
@@ -344,7 +344,7 @@ class _AccessCosts:
             each = read + self._detect_archived(past, events, matches)
             each += matches * self.costs.instance
             cost += groups * (each + self.costs.call)
-        return cost, f"{_many(groups * len(self.pasts), 'read', 'reads')} for groups of them"
+        return cost, f"{_many(groups * len(self.archives), 'read', 'reads')} for groups of them"
 
 
 def describe_unclustered(past: ArchiveStatistics, decision: AccessDecision, costs: ArchiveCosts = COSTS) -> str | None:
@@ -355,8 +355,8 @@ def describe_unclustered(past: ArchiveStatistics, decision: AccessDecision, cost
     model = _AccessCosts(decision.live or LiveStatistics(), (past,), costs)
     reads = model.matches if decision.access == "lazy" else model.groups()
     keys = 1.0 if past.keyed else None
-    _, rows = model.touched(past, keys, past.far + past.wider)
-    _, fewer = model.touched(replace(past, clustered=True), 1.0, past.far + past.wider)
+    _, rows = model.estimate_reads(past, keys, past.far + past.wider)
+    _, fewer = model.estimate_reads(replace(past, clustered=True), 1.0, past.far + past.wider)
     per_row = costs.stored.picked if past.keyed else costs.stored.row
     if reads * (rows - fewer) * per_row < WARN_MICROSECONDS:
         return None
@@ -372,7 +372,7 @@ def describe_unclustered(past: ArchiveStatistics, decision: AccessDecision, cost
     )
 
 
-def _some(expected: float) -> float:
+def _compute_probability(expected: float) -> float:
     """The probability of at least one event, by the expected number."""
     return 1 - exp(-min(expected, 700.0))
 

@@ -85,7 +85,7 @@ def _build(query: Query, answer: CompactOutput) -> CompactPlan | None:
     transitions: list[tuple[Key, NfaEdge, Key]] = []
     while todo:
         key = todo.pop()
-        for edge in plain.out_of(key[0]):
+        for edge in plain.list_outgoing(key[0]):
             target = _after(key, edge, plain.states[edge.target], counted)
             if target is None:
                 continue

@@ -93,10 +93,10 @@ class NfaTransition:
 def get_start(pattern: Pattern, strategy: Strategy) -> RunProgress:
     """The progress of a new run."""
     skips = Strategy.NEXT in (strategy, *iterate_strategies(pattern))
-    return RunProgress((_counted_by_runs(pattern, skips),), (remove_loop_bounds(pattern),), frozenset())
+    return RunProgress((_strip_counts(pattern, skips),), (remove_loop_bounds(pattern),), frozenset())
 
 
-def _counted_by_runs(pattern: Pattern, skips: bool) -> Pattern:
+def _strip_counts(pattern: Pattern, skips: bool) -> Pattern:
     """The pattern without the repetition numbers that runs know by counting events of a variable.
 
     Nested loops keep their numbers, and loops whose completion changes the steps a run must take.
@@ -107,7 +107,7 @@ def _counted_by_runs(pattern: Pattern, skips: bool) -> Pattern:
         if pattern.leave is not LoopExit.FORK or full or not by_events:
             return pattern
         return replace(pattern, least=min(pattern.least, 1), most=None)
-    return replace_parts(pattern, tuple(_counted_by_runs(p, skips) for p in get_parts(pattern)))
+    return replace_parts(pattern, tuple(_strip_counts(p, skips) for p in get_parts(pattern)))
 
 
 def build_transitions(start: RunProgress, strategy: Strategy) -> list[NfaTransition]:
@@ -139,7 +139,7 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
         for rest, possible in zip(place.rests, by_rest, strict=True)
         for step in get_mandatory_steps(possible, find_open_loops(rest))
     ]
-    later = _required_late(place, strategy, skips)
+    later = _list_late_steps(place, strategy, skips)
     for variable in dict.fromkeys(step.variable for step in every):
         candidates = [s for s in every if s.variable == variable]
         rivals = {s: _rivals(s, every) for s in candidates}
@@ -152,7 +152,7 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
             preferences = {(frozenset(), frozenset())}
         gaps: set[object] = {(s.how, s.pause, _guards(s, looped)) for s in candidates}
         if not place.bound:  # only negations constrain the events before the first one
-            gaps = {tuple(_leading(s, looped)) for s in candidates}
+            gaps = {tuple(_list_leading(s, looped)) for s in candidates}
         if len(gaps) > 1:
             raise NoLoops(f"{variable}, which may follow in several ways")
         rests = tuple(dict.fromkeys(s.rest for s in candidates))
@@ -187,7 +187,7 @@ def _guards(step: PatternStep, looped: Collection[Not]) -> tuple[NegationGuard, 
     return tuple(g for g in step.guards if g.where is not GuardScope.BETWEEN or g.negation in looped)
 
 
-def _leading(step: PatternStep, looped: Collection[Not]) -> list[Not]:
+def _list_leading(step: PatternStep, looped: Collection[Not]) -> list[Not]:
     """The negations of a loop that guard its first event."""
     guards = _guards(step, looped)
     return [guard.negation for guard in guards if guard.where is GuardScope.BETWEEN]
@@ -203,8 +203,8 @@ def find_leading_negations(
     """
     transitions = list(transitions)
     first = [t for t in transitions if not t.source.bound]
-    for negation in dict.fromkeys(n for t in first for n in _leading(t.step, looped)):
-        guarded = [t for t in first if negation in _leading(t.step, looped)]
+    for negation in dict.fromkeys(n for t in first for n in _list_leading(t.step, looped)):
+        guarded = [t for t in first if negation in _list_leading(t.step, looped)]
         names = frozenset(t.variable for t in guarded)
         others = frozenset(t.variable for t in first) - names
         after_guarded = _reachable({t.target for t in guarded}, transitions)
@@ -243,7 +243,7 @@ def _closable(step: PatternStep, strategy: Strategy) -> bool:
     return (step.how or strategy) in CONTIGUOUS or step.pause is not None or stopped
 
 
-def _required_late(place: RunProgress, strategy: Strategy, skips: bool) -> list[PatternStep]:
+def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> list[PatternStep]:
     """The steps required once the closable ones have become impossible. Raises NoLoops."""
     required = []
     for rest in place.rests:

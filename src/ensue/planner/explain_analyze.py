@@ -47,7 +47,7 @@ def format_rows(rows: Sequence[Row]) -> list[str]:
 
 def _scan(plan: PhysicalPlan, met: MatcherCounters) -> Iterator[Row]:
     """Expected and actual events of each role."""
-    load = Cardinalities.of(plan.query, plan.roles, plan.statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, plan.statistics)
     known = dict(_selectivities(plan))
     for role in plan.roles:
         count = (met.roles or {}).get(role.variable, PassCount())
@@ -99,6 +99,6 @@ def _totals(plan: PhysicalPlan, met: RunCounts, counters: MatcherCounters) -> It
         yield "partial matches", partial, f"{met.most_partial:,}", note
         yield "matches", format_number(estimate.matches * met.events), f"{counters.matches:,}", ""
     if plan.query.equivalence:
-        load = Cardinalities.of(plan.query, plan.roles, plan.statistics)
+        load = Cardinalities.estimate(plan.query, plan.roles, plan.statistics)
         effective = f"as dense as {format_number(counters.effective)} equal ones"
         yield "partitions", format_number(load.partitions), f"{counters.partitions:,}", effective

@@ -109,11 +109,11 @@ class KindResolver:
         if ref.variable in self.results:
             types = {v: self._schema.event_type(t, None) for v, t in self._types.items()}
             result = get_result_types(self._pattern, types, self._schema)[ref.variable]
-            return result.kind_of(ref.name, ref.span, ref.variable)
+            return result.get_kind(ref.name, ref.span, ref.variable)
         name = self._types[ref.variable]
-        return self._schema.event_type(name, ref.span).kind_of(ref.name, ref.span, ref.variable)
+        return self._schema.event_type(name, ref.span).get_kind(ref.name, ref.span, ref.variable)
 
-    def of(self, expr: Expr) -> ValueKind:
+    def get_kind(self, expr: Expr) -> ValueKind:
         return infer_kind(expr, self.field)
 
 
@@ -123,7 +123,7 @@ _RUNNING = ("avg", "sum", "min", "max", "count", "first", "last", "stddev")
 
 def is_compilable(expr: Expr, kinds: KindResolver) -> bool:
     """Whether compiled code can evaluate an expression over several events."""
-    kind = kinds.of(expr)
+    kind = kinds.get_kind(expr)
     if find_event_ref(expr) is not None:
         return kind in KERNEL_KINDS
     match expr:
@@ -140,9 +140,9 @@ def is_compilable(expr: Expr, kinds: KindResolver) -> bool:
                 return False
             if function == "stddev" and at is EventPosition.THROUGH:
                 return False
-            return argument is None or kinds.of(argument) in KERNEL_KINDS
+            return argument is None or kinds.get_kind(argument) in KERNEL_KINDS
         case Binary(operator=operator, left=left, right=right):
-            if operator in ("=", "!=") and kinds.of(left) is ValueKind.STRING is kinds.of(right):
+            if operator in ("=", "!=") and kinds.get_kind(left) is ValueKind.STRING is kinds.get_kind(right):
                 return find_event_ref(left) is not None and find_event_ref(right) is not None
             supported = operator in (*COMPARISONS, *ARITHMETIC, "and", "or")
             return supported and is_compilable(left, kinds) and is_compilable(right, kinds)

@@ -38,18 +38,18 @@ class HierarchyModule:
     level: int = 2  # the top query is level 1
     precursor: str | None = None  # the enclosing complex event; None: the query
 
-    def described(self) -> dict[str, Any]:
-        """Plain values that `of` reads.
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that `from_dict` reads.
 
         >>> m = HierarchyModule("Incident", "x", ("x_a", "x_b"), ByUnits(5))
-        >>> HierarchyModule.of(m.described()) == m
+        >>> HierarchyModule.from_dict(m.to_dict()) == m
         True
         """
-        window = _described(self.within)
+        window = _window_to_list(self.within)
         return asdict(self) | {"variables": list(self.variables), "within": window}
 
     @classmethod
-    def of(cls, described: dict[str, Any]) -> "HierarchyModule":
+    def from_dict(cls, described: dict[str, Any]) -> "HierarchyModule":
         """Reads plain values."""
         variables, within = tuple(described["variables"]), _window(described["within"])
         return cls(**described | {"variables": variables, "within": within})
@@ -58,7 +58,7 @@ class HierarchyModule:
 _WINDOWS: dict[str, type[Window]] = {"time": ByTime, "units": ByUnits, "events": ByEvents}
 
 
-def _described(window: Window | None) -> list[Any] | None:
+def _window_to_list(window: Window | None) -> list[Any] | None:
     if window is None:
         return None
     return [next(n for n, kind in _WINDOWS.items() if isinstance(window, kind)), *astuple(window)]

@@ -47,7 +47,7 @@ def build_stages(layers: Sequence[Layer]) -> tuple[StagePlan, ...]:
         least = max((stage_of[name] for name in layer.uses), default=0)
         for number in range(least, len(groups)):
             inside = [name for name in layer.uses if stage_of[name] == number]
-            if groups[number][0] == key and all(_keeps(by_name[n], key) for n in inside):
+            if groups[number][0] == key and all(_keeps_key(by_name[n], key) for n in inside):
                 break
         else:
             number = len(groups)
@@ -85,7 +85,7 @@ def _coarsest(keys: Sequence[frozenset[str]]) -> dict[frozenset[str], frozenset[
     return {key: next((small for small in minimal if small <= key), key) for key in keys}
 
 
-def _keeps(layer: Layer, key: frozenset[str]) -> bool:
+def _keeps_key(layer: Layer, key: frozenset[str]) -> bool:
     """Whether a layer's complex events stay in their key group: their key fields are unchanged."""
     query = layer.meaning
     if not key:

@@ -121,7 +121,7 @@ def _fits(applied: OperatorCall, number: int, python: bool) -> OperatorFunction 
         sides = [[*last, *((name, name, kind) for name, kind in attributes.items())], sides[0]]
     call = _Call(f"asks{number}", applied, "q", sides, python)
     lines = [f"    return bool({call.text()})"]
-    return OperatorFunction(call.name, call.defined([], lines), call.arguments())
+    return OperatorFunction(call.name, call.write_function([], lines), call.arguments())
 
 
 def _builds(applied: OperatorCall, number: int, python: bool) -> OperatorFunction | None:
@@ -148,7 +148,7 @@ def _builds(applied: OperatorCall, number: int, python: bool) -> OperatorFunctio
     ]
     lines.append(f"    return ({', '.join(['start', 'end', *values])},)")
     ends = (OperatorArgument(WHOLE, "start"), OperatorArgument(WHOLE, "end"))
-    text = call.defined(["low", "high"], lines)
+    text = call.write_function(["low", "high"], lines)
     return OperatorFunction(call.name, text, (*call.arguments(), *ends))
 
 
@@ -222,7 +222,7 @@ class _Call:
         constants = [repr(value) for value in self._constants()]
         return f"{self.name}_user({', '.join([*records, *constants])})"
 
-    def defined(self, more: list[str], lines: list[str]) -> str:
+    def write_function(self, more: list[str], lines: list[str]) -> str:
         """Defines the function."""
         user = self.applied.operator
         function = f"get_function({user.fingerprint!r}, {self.which!r})"

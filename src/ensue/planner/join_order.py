@@ -60,7 +60,7 @@ class Cardinalities:
     chances: dict[str, float]  # probability that an event of the stream matches a variable
 
     @classmethod
-    def of(cls, query: Query, roles: Iterable[Role], statistics: Statistics) -> "Cardinalities":
+    def estimate(cls, query: Query, roles: Iterable[Role], statistics: Statistics) -> "Cardinalities":
         roles = tuple(roles)
         shares = _shares(statistics, {role.type for role in roles})
         partitions = 1.0
@@ -166,27 +166,27 @@ class JoinCosts:
                 return _in_order(pattern) and left < right
         return False
 
-    def kept(self, names: Names) -> float:
+    def estimate_results(self, names: Names) -> float:
         """The number of results over these variables inside a window, in one partition."""
         if names not in self._stored:
             pairs = prod(self._events(v) for v in names) * self._ordered_share(self.pattern, names)
             known = self._with_results(names)
-            within = [c for c in self.conditions if self._required(c) <= known]
-            users = prod(a.operator.passes for a in self._applied(names))
+            within = [c for c in self.conditions if self._find_required(c) <= known]
+            users = prod(a.operator.passes for a in self._list_operators(names))
             self._stored[names] = min(MOST, pairs * users * self.load.passes(within))
         return self._stored[names]
 
-    def _required(self, condition: Expr) -> Names:
+    def _find_required(self, condition: Expr) -> Names:
         """The variables that must be bound when a condition is evaluated."""
         return get_variables(condition) if self.early else self._with_results(_names(self.pattern))
 
-    def _applied(self, names: Names) -> list[OperatorCall]:
+    def _list_operators(self, names: Names) -> list[OperatorCall]:
         """User-defined operators over these variables."""
         return [a for a in iterate_operator_calls(self.pattern) if _names(a) <= names]
 
     def _with_results(self, names: Names) -> Names:
         """The variables with the results of the operators over them."""
-        return names.union(a.variable for a in self._applied(names))
+        return names.union(a.variable for a in self._list_operators(names))
 
     def _events(self, variable: str) -> float:
         inside = self.load.inside(variable)
@@ -214,7 +214,7 @@ class JoinCosts:
         both, left, right = (self._with_results(side) for side in (left | right, left, right))
         conditions = []
         for condition in self.conditions:
-            required = self._required(condition)
+            required = self._find_required(condition)
             if required <= both and not required <= left and not required <= right:
                 conditions.append(condition)
         if not self.ordered:
@@ -223,14 +223,14 @@ class JoinCosts:
 
     def node(self, left: Names, right: Names, *, kept: bool) -> float:
         """Cost of joining two sides, per event; `kept`: the results are stored for later joins."""
-        pairs = self.kept(left) * self.kept(right)
+        pairs = self.estimate_results(left) * self.estimate_results(right)
         size = len(left) + len(right)
         if self.in_sequence(left, right):
             # only pairs in the order of the pattern are visited
             pairs *= factorial(len(left)) * factorial(len(right)) / factorial(size)
         tests = [
             PredicateCost(a.operator.cost * COMPARE, a.operator.passes)
-            for a in self._applied(left | right)
+            for a in self._list_operators(left | right)
             if not _names(a) <= left and not _names(a) <= right
         ]
         tests += [estimate_predicate(c, self.load.statistics) for c in self.between(left, right)]
@@ -252,8 +252,8 @@ class JoinCosts:
     def estimate(self, shape: Shape) -> PlanEstimate:
         """Cost, stored results and matches of a tree."""
         names = frozenset(get_leaves(shape))
-        matches = self.kept(names) * len(names) / self.load.window
-        stored = sum(map(self.kept, self._stored_sides(shape))) * self.load.partitions
+        matches = self.estimate_results(names) * len(names) / self.load.window
+        stored = sum(map(self.estimate_results, self._stored_sides(shape))) * self.load.partitions
         return PlanEstimate(self.cost(shape), min(stored, MOST), min(matches, MOST))
 
     def _stored_sides(self, shape: Shape) -> Iterator[Names]:
@@ -363,7 +363,7 @@ def _greedy(joins: JoinCosts, shapes: list[Shape], *, in_order: bool) -> Shape:
 
         def price(pair: tuple[int, int], names: list[Names] = names) -> tuple[float, float]:
             left, right = names[pair[0]], names[pair[1]]
-            return joins.kept(left | right), joins.node(left, right, kept=True)
+            return joins.estimate_results(left | right), joins.node(left, right, kept=True)
 
         numbers = range(len(shapes))
         left, right = min(pairwise(numbers) if in_order else combinations(numbers, 2), key=price)

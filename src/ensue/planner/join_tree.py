@@ -133,7 +133,7 @@ def build_tree(
     if why_no_tree(query, between, absent) is not None:
         return None
     negated = frozenset(a.variable for n in iterate_negations(query.pattern) for a in iterate_atoms(n))
-    positive = build_left_deep(query) if shape is None else _without(shape, negated)
+    positive = build_left_deep(query) if shape is None else _drop_negated(shape, negated)
     if positive is None:
         raise _misfit(shape, query.pattern)
     root = _build(positive, _describe_operators(query.pattern, python), query.pattern)
@@ -145,10 +145,10 @@ def build_tree(
     return JoinTree(root)
 
 
-def _without(shape: Shape, negated: frozenset[str]) -> Shape | None:
+def _drop_negated(shape: Shape, negated: frozenset[str]) -> Shape | None:
     if isinstance(shape, str):
         return None if shape in negated else shape
-    left, right = (_without(side, negated) for side in shape)
+    left, right = (_drop_negated(side, negated) for side in shape)
     if left is None or right is None:
         return right if left is None else left
     return (left, right)

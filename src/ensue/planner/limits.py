@@ -30,7 +30,7 @@ class MatcherLimits:
     shed_ms: int | None = None  # lag of a stream at which keys are dropped
 
     @classmethod
-    def given(
+    def from_arguments(
         cls,
         max_matches: Any = None,
         max_partial_matches: Any = None,

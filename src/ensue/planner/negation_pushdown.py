@@ -106,10 +106,10 @@ def push_into_runs(
     barred: dict[int, list[str]] = {}
     for negation in negations:
         why = _why_not(automaton, negation, intervals=intervals)
-        barred_states = _barred(automaton, negation)
+        barred_states = _find_barred_states(automaton, negation)
         if why is None and PUSH in off:
             why = f"{PUSH} is off"
-        if why is None and not (barred_states and _all_decided(automaton, negation, barred_states)):
+        if why is None and not (barred_states and _are_all_decided(automaton, negation, barred_states)):
             why = "events before it may still arrive, or no run is barred"
         ways[negation.variable] = "pushed" if why is None else f"looked up: {why}"
         for number in barred_states if why is None else ():
@@ -156,7 +156,7 @@ def _forbids(edge: NfaEdge, negation: Negation) -> bool:
     return any(a.variable == negation.variable for a in edge.absences)
 
 
-def _barred(automaton: Nfa, negation: Negation) -> set[int]:
+def _find_barred_states(automaton: Nfa, negation: Negation) -> set[int]:
     """States whose runs cannot be completed once the negated event has arrived."""
     return _largest_closed_set(
         automaton,
@@ -165,7 +165,7 @@ def _barred(automaton: Nfa, negation: Negation) -> set[int]:
     )
 
 
-def _all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bool:
+def _are_all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bool:
     """Whether the negated event bars or ignores a run in every state."""
     harmless = _largest_closed_set(
         automaton,
@@ -178,6 +178,6 @@ def _all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bool:
 def _largest_closed_set(automaton: Nfa, negation: Negation, fits: Callable[[NfaEdge, set[int]], bool]) -> set[int]:
     """The largest set of open states all of whose edges satisfy the predicate."""
     good = {s.number for s in automaton.states if _open(s, negation)}
-    while bad := {n for n in good if not all(fits(e, good) for e in automaton.out_of(n))}:
+    while bad := {n for n in good if not all(fits(e, good) for e in automaton.list_outgoing(n))}:
         good -= bad
     return good

@@ -61,7 +61,7 @@ class Negation:
             own=tuple(v for v in self.own if v in moment.bound),
         )
 
-    def decided(self, moment: BindingState, kleene: frozenset[str], *, early: bool) -> bool:
+    def is_decided(self, moment: BindingState, kleene: frozenset[str], *, early: bool) -> bool:
         """Whether its neighbours are bound and no later event can change its result.
 
         Under skip-till-next-match a negation in AND applies to complete matches only: not `early`.
@@ -74,7 +74,7 @@ class Negation:
             return early and bool(moment.bound & set(self.front)) and not (moment.waiting & set(self.front))
         return bool(moment.bound & set(self.front) and moment.bound & set(self.behind))
 
-    def waits(self, moment: BindingState) -> bool:
+    def waits_for_window(self, moment: BindingState) -> bool:
         """Whether only the end of the window decides it, if the match ends here."""
         bound = moment.bound
         waiting = bool(bound & set(self.front)) and not bound & set(self.behind)
@@ -128,7 +128,7 @@ def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) 
                     yield from _walk(part, (*around, *others), (*beside, *others) if mixed else beside)
                 elif mixed:
                     names = tuple(a.variable for a in others)
-                    own = _own(part.part, (*beside, *others))
+                    own = _list_own_variables(part.part, (*beside, *others))
                     yield Negation(part.part, names, names, own, (), whole=True)
                 else:
                     open_ = all(map(is_optional, front)) or all(map(is_optional, behind))
@@ -136,7 +136,7 @@ def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) 
                         part.part,
                         tuple(a.variable for p in front for a in iterate_positive_atoms(p)),
                         tuple(a.variable for p in behind for a in iterate_positive_atoms(p)),
-                        _own(part.part, around if open_ else beside),
+                        _list_own_variables(part.part, around if open_ else beside),
                         (),
                         open=open_,
                         guards=precedes_then(behind),
@@ -148,7 +148,7 @@ def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) 
             return
 
 
-def _own(part: Pattern, others: tuple[Atom, ...]) -> tuple[str, ...]:
+def _list_own_variables(part: Pattern, others: tuple[Atom, ...]) -> tuple[str, ...]:
     types = [a.type for a in iterate_atoms(part)]
     return tuple(a.variable for a in others if any(types_overlap(a.type, type_) for type_ in types))
 
@@ -197,7 +197,7 @@ def why_not_on_matches(query: Query, schema: Schema, absent: Iterable[Expr]) -> 
         return "a condition between the events of a match and one that its interval forbids"
     if schema.time_kind not in (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.TIMESTAMP):
         return f"intervals in a time of kind {schema.time_kind.value}"
-    if not all(_computed(end, schema) for end in get_interval_ends(query.pattern)):
+    if not all(_is_computed(end, schema) for end in get_interval_ends(query.pattern)):
         return "an end of an interval that is not a time of an event plus or minus a length"
     return None
 
@@ -215,7 +215,7 @@ def _has_events(pattern: Pattern) -> bool:
     )
 
 
-def _computed(end: Expr, schema: Schema) -> bool:
+def _is_computed(end: Expr, schema: Schema) -> bool:
     match end:
         case FieldRef(name=name, at=at):
             return name in (schema.start, schema.end) and at in _POSITIONS
@@ -228,9 +228,9 @@ def _computed(end: Expr, schema: Schema) -> bool:
         case Literal(value=datetime() | timedelta()):
             return True
         case Binary(operator="+" | "-", left=left, right=right):
-            return _computed(left, schema) and _computed(right, schema)
+            return _is_computed(left, schema) and _is_computed(right, schema)
         case FunctionCall(function="greatest" | "least", arguments=arguments):
-            return all(_computed(argument, schema) for argument in arguments)
+            return all(_is_computed(argument, schema) for argument in arguments)
         case _:
             return False
 

@@ -127,11 +127,11 @@ class _Checks:
             accepting=True,
             checks=(*end_checks, *find_late_checks(self.late, moment)),
             absences=tuple(n.absence(moment) for n in undecided),
-            pending=tuple(n.absence(moment) for n in self.negations if n.waits(moment)),
+            pending=tuple(n.absence(moment) for n in self.negations if n.waits_for_window(moment)),
         )
 
     def _is_decided(self, negation: Negation, moment: BindingState) -> bool:
-        return negation.decided(moment, frozenset(self.counted), early=self.early)
+        return negation.is_decided(moment, frozenset(self.counted), early=self.early)
 
 
 def _build_cyclic(
@@ -152,7 +152,7 @@ def _build_cyclic(
     looped = find_looped_negations(pattern)
     negations = (
         *find_negations(remove_guards(pattern), negative),
-        *(_leading(*leading, negative) for leading in find_leading_negations(transitions, looped)),
+        *(_build_leading(*leading, negative) for leading in find_leading_negations(transitions, looped)),
     )
     checks = _Checks(others, late, negations, get_kleene_variables(pattern), early)
 
@@ -195,7 +195,9 @@ def _build_cyclic(
     return Nfa(tuple(map(state, places)), tuple(edges), loops=True)
 
 
-def _leading(negation: Not, before: frozenset[str], behind: frozenset[str], negative: tuple[Expr, ...]) -> Negation:
+def _build_leading(
+    negation: Not, before: frozenset[str], behind: frozenset[str], negative: tuple[Expr, ...]
+) -> Negation:
     """A negation at the start of a group, before the first event of a match.
 
     No bound event exists there that a condition could compare it with.
@@ -221,12 +223,12 @@ def _stop(guard: NegationGuard, negative: tuple[Expr, ...], before: BindingState
     conditions = tuple(c for c in negative if atom.variable in get_variables(c))
     for condition in conditions:
         others = [r for r in iterate_references(condition) if r.variable != atom.variable]
-        if any(r.at in MOVING or not _known(r, before, after) for r in others):
+        if any(r.at in MOVING or not _is_known(r, before, after) for r in others):
             raise NoLoops(f"{format_condition(condition)}, which is known only later")
     return EdgeStop(atom.variable, conditions, guard.where)
 
 
-def _known(ref: FieldRef | Aggregate, before: BindingState, after: BindingState) -> bool:
+def _is_known(ref: FieldRef | Aggregate, before: BindingState, after: BindingState) -> bool:
     """Whether a run has the value that a guard reads before it takes the step."""
     if ref.variable in before.bound:
         return True
@@ -263,7 +265,7 @@ MOST_WAYS = 62  # edges out of a state, where similar ones share their code: bit
 
 def should_share_code(automaton: Nfa, strategy: Strategy) -> bool:
     """Whether similar edges share their code, as code per edge would take too long to compile."""
-    fan_out = max(len(automaton.out_of(state.number)) for state in automaton.states)
+    fan_out = max(len(automaton.list_outgoing(state.number)) for state in automaton.states)
     return fan_out <= MOST_WAYS and estimate_lines(automaton, strategy) > MOST_LINES
 
 
@@ -283,6 +285,6 @@ def _lines(edge: NfaEdge, automaton: Nfa, columns: int) -> int:
     waits = target.checks or target.absences or target.pending
     lines = 2 * len(edge.checks) + 6 * sum(check.each for check in edge.checks)
     lines += 15 * (len(edge.absences) + len(target.absences))
-    if edge.source and not waits and not automaton.out_of(edge.target):
+    if edge.source and not waits and not automaton.list_outgoing(edge.target):
         return lines + 18 + columns  # it emits a match at once
     return lines + 28 + columns * (2 if target.accepting else 1)

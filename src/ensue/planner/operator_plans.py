@@ -48,7 +48,7 @@ def plan_with_operators(
         structure = ReferencePlan(f"the operator {name}: {why}")
         return PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
     ordered = "predicate_order" not in planning.off
-    shape, load = planning.shape, Cardinalities.of(query, roles, statistics)
+    shape, load = planning.shape, Cardinalities.estimate(query, roles, statistics)
     if shape is None:
         shape = find_best_shape(JoinCosts(query.pattern, tuple(tied), load, ordered))
     push = "predicate_placement" not in planning.off

@@ -121,21 +121,21 @@ class Nfa:
         looked_up = {absence.variable for state in self.states for absence in state.absences}
         return frozenset(v for state in self.states for v in state.barred) | (stops - looked_up)
 
-    def out_of(self, state: int) -> tuple[NfaEdge, ...]:
+    def list_outgoing(self, state: int) -> tuple[NfaEdge, ...]:
         return tuple(e for e in self.edges if e.source == state)
 
     def contiguous(self, state: int, strategy: Strategy) -> Strategy | None:
         """The strategy of a state whose runs wait for the next event only, or None."""
         if not self.loops:
             return strategy if strategy in CONTIGUOUS else None
-        hows = {edge.how for edge in self.out_of(state)}
+        hows = {edge.how for edge in self.list_outgoing(state)}
         if not hows or not hows <= CONTIGUOUS:
             return None
         return Strategy.PARTITION if Strategy.PARTITION in hows else Strategy.STRICT
 
     def is_ended_by_next_event(self, state: NfaState) -> bool:
         """Whether the next event of the partition ends a greedy loop that it cannot continue."""
-        continuing = [e.how for e in self.out_of(state.number) if e.variable in state.lasting]
+        continuing = [e.how for e in self.list_outgoing(state.number) if e.variable in state.lasting]
         single = self.contiguous(state.number, Strategy.ANY) is Strategy.PARTITION
         return bool(continuing) and (single or set(continuing) == {Strategy.PARTITION})
 
@@ -190,16 +190,16 @@ class CompactPlan:
     resets: tuple[tuple[str, int], ...] = ()  # a negated event discards the matches of a state
     limit: int | None = None  # matches listed for each last event
 
-    def into(self, state: int) -> tuple[CompactStep, ...]:
+    def list_incoming(self, state: int) -> tuple[CompactStep, ...]:
         return tuple(s for s in self.steps if s.target == state)
 
-    def out_of(self, state: int) -> tuple[CompactStep, ...]:
+    def list_outgoing(self, state: int) -> tuple[CompactStep, ...]:
         return tuple(s for s in self.steps if s.source == state)
 
     @property
     def kept(self) -> tuple[int, ...]:
         """States that hold partial matches, the start first."""
-        return tuple(n for n in range(self.states) if n == 0 or self.out_of(n))
+        return tuple(n for n in range(self.states) if n == 0 or self.list_outgoing(n))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def estimate_structure(structure: Structure, query: Query, load: Cardinalities) 
             return estimate_stacks(structure, load)
         case JoinTree(root=root):
             conditions = tuple(c.condition for node in walk_joins(root) for c in node.checks)
-            joins = JoinCosts(query.pattern, conditions, load, ordered=False, early=_early(root))
+            joins = JoinCosts(query.pattern, conditions, load, ordered=False, early=_has_only_root_conditions(root))
             return joins.estimate(get_shape(root))
         case CompactPlan():
             return estimate_compact(structure, load)
@@ -60,7 +60,7 @@ def estimate_structure(structure: Structure, query: Query, load: Cardinalities) 
             return PlanEstimate(MOST, MOST, 0.0)
 
 
-def _early(root: TreeNode) -> bool:
+def _has_only_root_conditions(root: TreeNode) -> bool:
     """Whether the root of a tree evaluates only conditions that no lower node could evaluate."""
     if not isinstance(root, JoinNode):
         return True
@@ -72,7 +72,7 @@ def estimate_runs(automaton: Nfa, strategy: Strategy, load: Cardinalities) -> Pl
     """Each event visits the runs of its partition that wait for it."""
     tests = {edge: _tests(edge.checks, edge.absences, load) for edge in automaton.edges}
     ends = {s.number: _tests(s.checks, s.absences, load) for s in automaton.states}
-    final = {s.number: not automaton.out_of(s.number) for s in automaton.states}
+    final = {s.number: not automaton.list_outgoing(s.number) for s in automaton.states}
     alive = _alive(automaton, strategy, load, tests)
     cost = matches = 0.0
     for edge in automaton.edges:
@@ -88,7 +88,7 @@ def estimate_runs(automaton: Nfa, strategy: Strategy, load: Cardinalities) -> Pl
             cost += passed * (ends[edge.target].cost + ends[edge.target].chance * EMIT)
             matches += passed * ends[edge.target].chance
     partial = sum(n for number, n in enumerate(alive) if number and not final[number])
-    return _capped(cost, partial * load.partitions, matches)
+    return _cap_cost(cost, partial * load.partitions, matches)
 
 
 def _tests(checks: Iterable[ConditionCheck], absences: Iterable[NegationCheck], load: Cardinalities) -> PredicateCost:
@@ -115,15 +115,15 @@ def _alive(automaton: Nfa, strategy: Strategy, load: Cardinalities, tests: dict[
     """The number of runs of one partition that wait in each state."""
     states, edges = automaton.states, [e for e in automaton.edges if e.source]
     started = [0.0] * len(states)
-    for edge in automaton.out_of(0):
+    for edge in automaton.list_outgoing(0):
         started[edge.target] += load.chances[edge.variable] * tests[edge].chance
     if strategy in (Strategy.STRICT, Strategy.PARTITION):
         return _adjacent(started, edges, load, tests)
     started = [n * load.window for n in started]
     moved = {e: _moving(e, tests[e].chance, load) for e in edges}
     if strategy is Strategy.NEXT:
-        return _leaving(started, moved, states)
-    return _growing(started, moved)
+        return _compute_moved_runs(started, moved, states)
+    return _integrate_runs(started, moved)
 
 
 def _moving(edge: NfaEdge, chance: float, load: Cardinalities) -> float:
@@ -134,7 +134,7 @@ def _moving(edge: NfaEdge, chance: float, load: Cardinalities) -> float:
     return load.window * log1p(load.chances[edge.variable] * chance)
 
 
-def _growing(runs: list[float], moved: dict[NfaEdge, float]) -> list[float]:
+def _integrate_runs(runs: list[float], moved: dict[NfaEdge, float]) -> list[float]:
     """Integrates runs that may stay in their state, from their first event to the window's end."""
 
     def growth(runs: list[float]) -> list[float]:
@@ -148,25 +148,25 @@ def _growing(runs: list[float], moved: dict[NfaEdge, float]) -> list[float]:
     total = [0.0] * len(runs)
     for _ in range(steps):  # Runge-Kutta
         k1 = growth(runs)
-        half = _moved(runs, k1, size / 2)
+        half = _move_runs(runs, k1, size / 2)
         k2 = growth(half)
-        other = _moved(runs, k2, size / 2)
+        other = _move_runs(runs, k2, size / 2)
         k3 = growth(other)
-        after = _moved(runs, k3, size)
+        after = _move_runs(runs, k3, size)
         k4 = growth(after)
         for n in range(len(runs)):
             mean = (runs[n] + 2 * half[n] + 2 * other[n] + after[n]) / 6
             total[n] = min(MOST, total[n] + size * mean)
         slope = [(a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True)]
-        runs = _moved(runs, slope, size)
+        runs = _move_runs(runs, slope, size)
     return total
 
 
-def _moved(runs: list[float], slope: list[float], by: float) -> list[float]:
+def _move_runs(runs: list[float], slope: list[float], by: float) -> list[float]:
     return [min(MOST, n + by * g) for n, g in zip(runs, slope, strict=True)]
 
 
-def _leaving(started: list[float], moved: dict[NfaEdge, float], states: tuple[NfaState, ...]) -> list[float]:
+def _compute_moved_runs(started: list[float], moved: dict[NfaEdge, float], states: tuple[NfaState, ...]) -> list[float]:
     """Runs that the next matching event moves; states are numbered in topological order."""
     arriving, alive = list(started), [0.0] * len(started)
     for state in states[1:]:
@@ -215,7 +215,7 @@ def estimate_stacks(stacks: InstanceStacks, load: Cardinalities) -> PlanEstimate
     cost += load.chances[order[last]] * built + matches * EMIT
     negated = {a.variable for group in stacks.absences for a in group}
     stored = sum(load.inside(v) for v in (*order[:-1], *sorted(negated))) * load.partitions
-    return _capped(cost, stored, matches)
+    return _cap_cost(cost, stored, matches)
 
 
 def estimate_compact(compact: CompactPlan, load: Cardinalities) -> PlanEstimate:
@@ -229,8 +229,8 @@ def estimate_compact(compact: CompactPlan, load: Cardinalities) -> PlanEstimate:
     if compact.answer is CompactOutput.MATCHES:
         cost += matches * ENUMERATE
     stored = sum(load.inside(v) for v in variables) * load.partitions
-    return _capped(cost, stored, matches)
+    return _cap_cost(cost, stored, matches)
 
 
-def _capped(cost: float, partial: float, matches: float) -> PlanEstimate:
+def _cap_cost(cost: float, partial: float, matches: float) -> PlanEstimate:
     return PlanEstimate(min(cost, MOST), min(partial, MOST), min(matches, MOST))

@@ -81,7 +81,7 @@ def choose_plan(
 
     `python` maps user-defined operators that cannot be compiled to the reason.
     """
-    planning = planning.without(off)
+    planning = planning.disable(off)
     off = planning.off
     late = "predicate_placement" in off and query.strategies == {Strategy.ANY}
     query, notes = _apply_rules(query, schema, off)
@@ -183,7 +183,7 @@ def _choose_structure(
         require_possible(planning, {}, runs.reason)
         return runs, ()
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
-    load = Cardinalities.of(query, roles, statistics)
+    load = Cardinalities.estimate(query, roles, statistics)
     joins = JoinCosts(query.pattern, between.tied, load, ordering, early=not between.late)
     if (tree := _build_tree(query, between, joins, planning)) is not None:
         possible["tree"] = tree

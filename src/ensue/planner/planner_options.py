@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
-from ensue.planner import hierarchy_modules as modules
+from ensue.planner import hierarchy_modules
 from ensue.planner.hierarchy_modules import PRECURSORS, HierarchyModule
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.negation_pushdown import IN_CONSTRUCTION, PUSH
 from ensue.planner.rewrites import BY_SCHEMA, RULES
 from ensue.planner.statistics import ASSUMED, Statistics
 
-Shape = modules.Shape
+Shape = hierarchy_modules.Shape
 
 # Decisions that can be switched off by name, in addition to the rules.
 CHOICES = (
@@ -48,17 +48,17 @@ class PlannerOptions:
     limits: MatcherLimits = field(default=MatcherLimits(), compare=False)  # affect no plan
 
     def __post_init__(self) -> None:
-        _known(self.off, list_switches(), "there is no rule '{}' to switch off", "Rules")
+        _require_known(self.off, list_switches(), "there is no rule '{}' to switch off", "Rules")
         if self.structure is not None:
-            _known([self.structure], STRUCTURES, "there is no structure '{}'", "Structures")
+            _require_known([self.structure], STRUCTURES, "there is no structure '{}'", "Structures")
 
-    def without(self, off: Collection[str]) -> "PlannerOptions":
+    def disable(self, off: Collection[str]) -> "PlannerOptions":
         """The same options with more rules disabled."""
         return replace(self, off=self.off | frozenset(off)) if off else self
 
-    def described(self) -> dict[str, Any]:
-        """Plain values that `of` reads, without the limits, which a restart may change."""
-        modules = [module.described() for module in self.modules]
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that `from_dict` reads, without the limits, which a restart may change."""
+        modules = [module.to_dict() for module in self.modules]
         return {
             "statistics": self.statistics.described(),
             "off": sorted(self.off),
@@ -68,7 +68,7 @@ class PlannerOptions:
         } | ({"modules": modules} if modules else {})
 
     @classmethod
-    def of(cls, described: dict[str, Any] | None) -> "PlannerOptions":
+    def from_dict(cls, described: dict[str, Any] | None) -> "PlannerOptions":
         """Reads the options of a task from plain values; None gives the default options."""
         per_core = MatcherLimits(per_core=True)
         if described is None:
@@ -79,15 +79,15 @@ class PlannerOptions:
             described["structure"],
             _shape(described["shape"]),
             described["adaptive"],
-            tuple(map(HierarchyModule.of, described.get("modules", ()))),
+            tuple(map(HierarchyModule.from_dict, described.get("modules", ()))),
             per_core,
         )
 
     def text(self) -> str:
-        return json.dumps(self.described(), sort_keys=True)
+        return json.dumps(self.to_dict(), sort_keys=True)
 
 
-def _known(names: Collection[str], known: Collection[str], problem: str, noun: str) -> None:
+def _require_known(names: Collection[str], known: Collection[str], problem: str, noun: str) -> None:
     for name in sorted(names):
         if name not in known:
             near = did_you_mean(name, known) or ""

@@ -29,10 +29,10 @@ def needs_previous_element(condition: Expr) -> bool:
 
 def is_decided(condition: Expr, moment: BindingState, kleene: frozenset[str]) -> bool:
     """Whether no later event can change the result of the condition."""
-    return all(_decided(ref, moment, kleene) for ref in iterate_references(condition))
+    return all(_is_decided(ref, moment, kleene) for ref in iterate_references(condition))
 
 
-def _decided(ref: FieldRef | Aggregate, moment: BindingState, kleene: frozenset[str]) -> bool:
+def _is_decided(ref: FieldRef | Aggregate, moment: BindingState, kleene: frozenset[str]) -> bool:
     if ref.at in MOVING or ref.variable not in moment.waiting:
         return True
     early = ref.variable not in kleene or (isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1)

@@ -92,7 +92,7 @@ def split_negations(query: Query) -> Query:
         split_parts: list[Pattern] = []
         for part in get_parts(pattern):
             options = _options(part)
-            if options and not _tied(query, options):
+            if options and not _are_tied(query, options):
                 split_parts += [Not(option, part.span) for option in options]
             else:
                 split_parts.append(part)
@@ -109,7 +109,7 @@ def _options(part: Pattern) -> tuple[Pattern, ...]:
     return get_parts(forbidden)
 
 
-def _tied(query: Query, options: tuple[Pattern, ...]) -> bool:
+def _are_tied(query: Query, options: tuple[Pattern, ...]) -> bool:
     groups = [{a.variable for a in iterate_atoms(option)} for option in options]
     return any(sum(bool(get_variables(condition) & group) for group in groups) > 1 for condition in query.where)
 
@@ -125,7 +125,7 @@ def unwrap_aggregates(query: Query) -> Query:
         if not isinstance(node, Aggregate) or node.variable not in singles:
             return node
         if node.argument is not None and node.function in SAME:
-            return rewrite_expr(node.argument, _only)
+            return rewrite_expr(node.argument, _simplify_single)
         if node.argument is None and node.function == "count":
             return Literal(1, node.span)
         return node
@@ -133,7 +133,7 @@ def unwrap_aggregates(query: Query) -> Query:
     return replace(query, where=tuple(rewrite_expr(c, unwrap) for c in query.where))
 
 
-def _only(node: Expr) -> Expr:
+def _simplify_single(node: Expr) -> Expr:
     return replace(node, at=EventPosition.ONLY) if isinstance(node, FieldRef) else node
 
 

@@ -120,7 +120,7 @@ class _Writer:
 
     def add(self, step: _Step) -> int:
         if len(self._steps) > _STEPS:
-            raise _too_large()
+            raise _build_size_error()
         self._steps.append(step)
         return len(self._steps) - 1
 
@@ -154,7 +154,7 @@ class _Writer:
         return first
 
     def _write_permutation(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
-        if all(map(_one_way, parts)):
+        if all(map(_is_deterministic, parts)):
             return self._orders(parts, following, excluded)
         if len(parts) > _PERMUTED:
             raise QueryError(
@@ -216,10 +216,10 @@ class _Writer:
                     positions.append(step.following)
                 entry = numbers[step.following]
                 choices.append(RowTransition(step.variable, entry, step.excluded, at_start))
-            entries.append(tuple(_needed(choices)))
+            entries.append(tuple(_drop_unreachable(choices)))
             count += len(entries[-1])
             if count > _CHOICES:
-                raise _too_large()
+                raise _build_size_error()
         return RowPatternAutomaton(self.variables, tuple(entries))
 
     def _reachable(self, position: int) -> list[tuple[_Step, bool, bool]]:
@@ -245,7 +245,7 @@ class _Writer:
                 continue
             seen.add((number, at_start, at_end, again))
             if len(seen) > _CLOSE:
-                raise _too_large()
+                raise _build_size_error()
             if again:
                 stack.append((step.leaves, at_start, at_end, False))
                 continue
@@ -274,7 +274,7 @@ def _merge_repetitions(term: RowTerm) -> RowTerm:
     match term:
         case Repetition(part=part, most=int() as most):
             inner = _merge_repetitions(part)
-            counted = _counted(inner)
+            counted = _match_repetition(inner)
             if counted is not None:
                 row, least_inner, most_inner, greedy = counted
                 fixed = term.least == most
@@ -297,7 +297,7 @@ def _concatenate(parts: list[RowTerm]) -> RowTerm:
     """Concatenates parts; adjacent repetitions of the same variable become one."""
     merged: list[RowTerm] = []
     for part in parts:
-        before, now = _counted(merged[-1]) if merged else None, _counted(part)
+        before, now = _match_repetition(merged[-1]) if merged else None, _match_repetition(part)
         if before is not None and now is not None and before[0].variable == now[0].variable:
             greedy = {before[3], now[3]} - {None}
             if len(greedy) < 2:
@@ -308,7 +308,7 @@ def _concatenate(parts: list[RowTerm]) -> RowTerm:
     return merged[0] if len(merged) == 1 else Concatenation(tuple(merged))
 
 
-def _counted(term: RowTerm) -> tuple[RowVariable, int, int, bool | None] | None:
+def _match_repetition(term: RowTerm) -> tuple[RowVariable, int, int, bool | None] | None:
     """A variable and its repetition; the last value is None if the count is fixed."""
     match term:
         case RowVariable():
@@ -319,29 +319,29 @@ def _counted(term: RowTerm) -> tuple[RowVariable, int, int, bool | None] | None:
             return None
 
 
-def _too_large() -> QueryError:
+def _build_size_error() -> QueryError:
     return QueryError(
         "the pattern is too large: expanded, it has too many ways to continue from one row",
         hint="use smaller numbers in {n,m}, and fewer optional parts",
     )
 
 
-def _one_way(term: RowTerm) -> bool:
+def _is_deterministic(term: RowTerm) -> bool:
     """Whether a term can be matched in one way only."""
     match term:
         case RowVariable() | EmptyRowPattern() | PartitionAnchor():
             return True
         case Concatenation(parts=parts):
-            return all(map(_one_way, parts))
+            return all(map(_is_deterministic, parts))
         case Repetition(part=part, least=least, most=most):
-            return least == most and _one_way(part)
+            return least == most and _is_deterministic(part)
         case Exclusion(part=part):
-            return _one_way(part)
+            return _is_deterministic(part)
         case Alternation() | Permutation():
             return False
 
 
-def _needed(choices: list[RowTransition]) -> list[RowTransition]:
+def _drop_unreachable(choices: list[RowTransition]) -> list[RowTransition]:
     """The choices without unreachable ones: those after an unconditional end, and duplicates."""
     needed: dict[RowTransition, None] = {}
     for choice in choices:

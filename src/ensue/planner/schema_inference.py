@@ -213,7 +213,7 @@ class _Use:
             case FieldRef(name=None):
                 return ValueKind.OTHER
             case FieldRef(variable=variable, name=str(name)) if variable in self.results:
-                return self._of_result(variable, name)
+                return self._infer_result(variable, name)
             case FieldRef(variable=variable, name=str(name)):
                 return self.slot(variable, name)
             case FieldRef():
@@ -234,7 +234,7 @@ class _Use:
                 self._compare(left, (right,), equality=operator in ("=", "!="))
                 return ValueKind.BOOLEAN
             case Binary():
-                return self._computed(expr, None)
+                return self._infer_arithmetic(expr, None)
             case IsNull(operand=operand):
                 self.term(operand)
                 return ValueKind.BOOLEAN
@@ -260,7 +260,7 @@ class _Use:
                     if event in self.types and name not in attributes:
                         self.slot(event, name)
 
-    def _of_result(self, variable: str, name: str) -> Term:
+    def _infer_result(self, variable: str, name: str) -> Term:
         if name in self.results[variable]:
             return self.results[variable][name]
         if name in ("start", "end") or variable not in self.origins:
@@ -281,21 +281,21 @@ class _Use:
         if isinstance(computed, Binary) and computed.operator in ("+", "-"):
             length = self.term(other)
             if length is ValueKind.DURATION:
-                self.agree(self._computed(computed, length), length)
+                self.agree(self._infer_arithmetic(computed, length), length)
                 return True
         return False
 
-    def _known(self, term: Term) -> ValueKind | None:
+    def _get_known_kind(self, term: Term) -> ValueKind | None:
         return self.evidence(term) if isinstance(term, tuple) else term
 
     def _number_unless_known(self, term: Term) -> Term:
-        if self._known(term) is None:
+        if self._get_known_kind(term) is None:
             self.agree(term, ValueKind.FLOAT)
-        return self._known(term) or ValueKind.FLOAT
+        return self._get_known_kind(term) or ValueKind.FLOAT
 
-    def _computed(self, expr: Binary, expected: ValueKind | None) -> Term:
+    def _infer_arithmetic(self, expr: Binary, expected: ValueKind | None) -> Term:
         terms = self.term(expr.left), self.term(expr.right)
-        left, right = map(self._known, terms)
+        left, right = map(self._get_known_kind, terms)
         if expr.operator in ("+", "-"):
             if expected is ValueKind.DURATION and left is None and right is None:
                 left = right = ValueKind.TIMESTAMP if expr.operator == "-" else ValueKind.DURATION
@@ -325,7 +325,7 @@ class _Use:
     def _call(self, function: str, arguments: tuple[Expr, ...]) -> Term:
         record = FUNCTIONS[function]
         same = []
-        for argument, takes in zip(arguments, record.wanted(len(arguments)), strict=True):
+        for argument, takes in zip(arguments, record.get_argument_types(len(arguments)), strict=True):
             if takes is ArgumentType.ANY:
                 same.append(self.term(argument))
             elif takes in _ASSUMED:

@@ -204,7 +204,7 @@ class PassCount:
     def share(self) -> float | None:
         return self.passed / self.tried if self.tried else None
 
-    def without(self, earlier: "PassCount") -> "PassCount":
+    def subtract(self, earlier: "PassCount") -> "PassCount":
         return PassCount(self.tried - earlier.tried, self.passed - earlier.passed)
 
 
@@ -238,7 +238,7 @@ class MatcherCounters:
         """The number of equal partitions of the same density."""
         return self.events / self.crowding if self.crowding else 1.0
 
-    def since(self, earlier: "MatcherCounters") -> "MatcherCounters":
+    def subtract(self, earlier: "MatcherCounters") -> "MatcherCounters":
         """The counts since an earlier snapshot of the same matcher."""
         totals = ("events", "seconds", "matches", "crowding")
         counts = ("roles", "conditions", "checks", "absences", "places")
@@ -258,7 +258,7 @@ class MatcherCounters:
 
 def _less(now: Mapping | None, then: Mapping | None) -> Mapping:  # type: ignore[type-arg]
     then = then or {}
-    return {k: count.without(then.get(k, PassCount())) for k, count in (now or {}).items()}
+    return {k: count.subtract(then.get(k, PassCount())) for k, count in (now or {}).items()}
 
 
 def compute_statistics(

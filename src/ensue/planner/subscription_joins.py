@@ -59,7 +59,7 @@ class TimeConstraints:
     _groups: set[Group] = field(default_factory=set)
 
     @classmethod
-    def of(
+    def from_alternative(
         cls, alternative: SubscriptionAlternative, groups: Iterable[Group], units: TimeUnits, span: float = math.inf
     ) -> "TimeConstraints":
         """`span`: known upper bound on the time from the least start to the greatest end."""
@@ -72,7 +72,7 @@ class TimeConstraints:
                 bounds._later(condition)
         for number, part in enumerate(alternative.parts):
             if isinstance(part, AbsentPart):
-                bounds._gone(number, part)
+                bounds._add_absence(number, part)
         if span < math.inf and alternative.root:
             bounds._add(alternative.root)
             bounds._edge(_end(alternative.root), _start(alternative.root), span)
@@ -122,14 +122,14 @@ class TimeConstraints:
         self._edge(u, v, -c)
 
     def _node(self, point: TimeAnchor) -> _Node:
-        if isinstance(point.of, TimePoint):
+        if isinstance(point.anchor, TimePoint):
             return NOW
-        self._add(point.of)
-        return _end(point.of) if point.end else _start(point.of)
+        self._add(point.anchor)
+        return _end(point.anchor) if point.end else _start(point.anchor)
 
     def _shift(self, point: TimeAnchor) -> Time:
         """The offset of a point from its node: moments are relative to 0."""
-        return self.units.moments(point.of) if isinstance(point.of, TimePoint) else 0
+        return self.units.moments(point.anchor) if isinstance(point.anchor, TimePoint) else 0
 
     def _later(self, condition: TimeConstraint) -> None:
         later, earlier = self._node(condition.later), self._node(condition.earlier)
@@ -140,7 +140,7 @@ class TimeConstraints:
         else:
             self._edge(earlier, later, -by)
 
-    def _gone(self, number: int, gone: AbsentPart) -> None:
+    def _add_absence(self, number: int, gone: AbsentPart) -> None:
         group = frozenset((number,))
         since, until = self._node(gone.since), self._node(gone.until)
         self._fix(_start(group), since, self._shift(gone.since))
@@ -209,25 +209,25 @@ def plan_network(subscription: Subscription, units: TimeUnits) -> list[NetworkRo
 
 def is_unbounded(node: NetworkNode) -> bool:
     """Whether a value has to be stored without a time limit."""
-    return any(math.inf in waits for waits in _waits(node))
+    return any(math.inf in waits for waits in _iterate_waits(node))
 
 
-def _waits(node: NetworkNode) -> Iterator[tuple[float, ...]]:
+def _iterate_waits(node: NetworkNode) -> Iterator[tuple[float, ...]]:
     match node:
         case NetworkLeaf():
             return
         case NetworkFilter(child):
-            yield from _waits(child)
+            yield from _iterate_waits(child)
         case NetworkJoin():
             yield node.left_waits, node.right_waits
-            yield from _waits(node.left)
-            yield from _waits(node.right)
+            yield from _iterate_waits(node.left)
+            yield from _iterate_waits(node.right)
         case NetworkAbsence():
             yield (node.bars_wait,)
             for bar in node.bars:
-                yield from _waits(bar.node)
+                yield from _iterate_waits(bar.node)
             if node.child is not None:
-                yield from _waits(node.child)
+                yield from _iterate_waits(node.child)
 
 
 class _AlternativePlanner:
@@ -256,7 +256,7 @@ class _AlternativePlanner:
         return replace(root, node=self._add_waits(root, self._wait_bounds()))
 
     def _wait_bounds(self) -> TimeConstraints:
-        return TimeConstraints.of(self.way, self.formed, self.units, self.span)
+        return TimeConstraints.from_alternative(self.way, self.formed, self.units, self.span)
 
     def _merge(self, units: Sequence[_Unit]) -> _Unit:
         merged, *rest = sorted(units, key=lambda unit: unit.node.key)
@@ -312,7 +312,7 @@ class _AlternativePlanner:
                 for c in asks
             )  # fmt: skip
             bars.append(NetworkBar(bar.node, tuple(sorted(tests, key=repr))))
-        at = self.units.moments(gone.since.of) if isinstance(gone.since.of, TimePoint) else 0
+        at = self.units.moments(gone.since.anchor) if isinstance(gone.since.anchor, TimePoint) else 0
         node = NetworkAbsence(
             child,
             positive.slots(gone.base & frozenset(parts)),
@@ -358,7 +358,7 @@ class _AlternativePlanner:
     def _test(self, condition: Condition, here: _Unit) -> Test:
         match condition:
             case TimeConstraint(earlier, later, by, strict):
-                points = [p.of for p in (earlier, later) if isinstance(p.of, TimePoint)]
+                points = [p.anchor for p in (earlier, later) if isinstance(p.anchor, TimePoint)]
                 at = [self.units.moments(moment) for moment in points]
                 return TimeTest(
                     here.slots(earlier.group), earlier.end, here.slots(later.group), later.end,

@@ -122,7 +122,7 @@ class _ConstantExtractor:
 
     def _extract(self, expr: Expr, sides: tuple[Expr, ...]) -> Expr:
         """A comparison is NULL if an event is missing, so the constant may be missing, too."""
-        if not all(map(_strict, sides)):
+        if not all(map(_is_strict, sides)):
             return expr
         if _is_text(sides) and self._kind(sides[0]) is ValueKind.STRING:
             return replace_operands(expr, tuple(self._text(sides[0], side) for side in sides))
@@ -141,7 +141,7 @@ class _ConstantExtractor:
     def _kind(self, expr: Expr) -> ValueKind:
         def kind(field: FieldRef) -> ValueKind:
             assert field.name is not None
-            return self._types[field.variable].kind_of(field.name, field.span, field.variable)
+            return self._types[field.variable].get_kind(field.name, field.span, field.variable)
 
         return infer_kind(expr, kind)
 
@@ -196,17 +196,17 @@ class _ConstantExtractor:
         return None
 
 
-def _strict(expr: Expr) -> bool:
+def _is_strict(expr: Expr) -> bool:
     """Whether an expression is NULL if one of its fields is."""
     match expr:
         case FieldRef(name=str()) | Aggregate() | Literal():
             return True
         case Binary(operator=operator, left=left, right=right) if operator in ARITHMETIC:
-            return _strict(left) and _strict(right)
+            return _is_strict(left) and _is_strict(right)
         case Unary(operator="-", operand=operand):
-            return _strict(operand)
+            return _is_strict(operand)
         case FunctionCall(function=function, arguments=arguments):
-            return not FUNCTIONS[function].sees_null and all(map(_strict, arguments))
+            return not FUNCTIONS[function].sees_null and all(map(_is_strict, arguments))
         case _:
             return False
 

@@ -128,10 +128,10 @@ class _Printer:
         return word
 
     def show(self, expr: Expr, inside: int = OR) -> str:
-        text, tightness = self.shown(expr)
+        text, tightness = self.print_expression(expr)
         return f"({text})" if tightness < inside else text
 
-    def shown(self, expr: Expr) -> Shown:
+    def print_expression(self, expr: Expr) -> Shown:
         """Prints an expression without parentheses, and returns its precedence."""
         show, word = self.show, self.word
         match expr:
@@ -148,7 +148,7 @@ class _Printer:
                 # Two signs without a space would start a comment.
                 return f"{operator}{' ' if text.startswith('-') else ''}{text}", SIGNED
             case Binary(operator="and" | "or" as operator):
-                return self.chained(operator, expr)
+                return self.print_chain(operator, expr)
             case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
                 sign = self.unequal if operator == "!=" else operator
                 return f"{show(left, OPERAND)} {sign} {show(right, OPERAND)}", COMPARISON
@@ -176,7 +176,7 @@ class _Printer:
     def negation(self, negated: bool) -> str:
         return f"{self.word('not')} " if negated else ""
 
-    def chained(self, operator: str, expr: Binary) -> Shown:
+    def print_chain(self, operator: str, expr: Binary) -> Shown:
         """Prints a chain without parentheses if it parses back to the same tree."""
         tightness = OR if operator == "or" else AND
         operands = flatten_chain(operator, expr)
@@ -198,10 +198,10 @@ class _Printer:
             case timedelta():
                 return self.length(format_duration(value // timedelta(microseconds=1) * 1000))
             case int() | float():
-                return _signed(repr(value))
+                return _print_signed(repr(value))
 
     def length(self, duration: str) -> Shown:
-        return _signed(duration)
+        return _print_signed(duration)
 
     def field(self, field: FieldRef) -> str:
         name = "" if field.name is None else f".{format_name(field.name)}"
@@ -211,7 +211,7 @@ class _Printer:
         if aggregate.variable == MATCHES:
             return "count(*)"
         argument = aggregate.argument or FieldRef(aggregate.variable, None, aggregate.at)
-        text = self.show(rewrite_expr(argument, _unmarked))
+        text = self.show(rewrite_expr(argument, _strip_mark))
         if aggregate.function == "count_distinct":
             return f"count(DISTINCT {text})"
         match aggregate.parameter:
@@ -318,7 +318,7 @@ def truncate_wkt(text: str) -> str:
     return _LONG_PLACE.sub(r"WKT '\1...'", text)
 
 
-def _signed(text: str) -> Shown:
+def _print_signed(text: str) -> Shown:
     return text, SIGNED if text.startswith("-") else VALUE
 
 
@@ -336,7 +336,7 @@ def _index(field: FieldRef) -> str:
     return _INDEXES[field.at]
 
 
-def _unmarked(expr: Expr) -> Expr:
+def _strip_mark(expr: Expr) -> Expr:
     """Prints `a[].price` as `a.price`, which is equivalent inside an aggregate."""
     if isinstance(expr, FieldRef) and expr.at is EventPosition.ALL:
         return replace(expr, at=EventPosition.ONLY)

@@ -35,13 +35,13 @@ def format_query(query: Query | ArchiveJoinQuery | Definition | Hierarchy) -> st
             emitted = [f"EMIT {', '.join(map(format_name, emit))}"] if emit else []
             return ";\n\n".join([*map(format_query, definitions), *emitted, format_query(top)])
         case Query():
-            shown = format_pattern(query.pattern) if query.whole is None else _apart(query.pattern)
-            lines = [*_named(query), f"PATTERN {shown}", *_matched(query)]
+            shown = format_pattern(query.pattern) if query.whole is None else _bracket(query.pattern)
+            lines = [*_format_event(query), f"PATTERN {shown}", *_format_match(query)]
             columns = format_columns(query)
         case ArchiveJoinQuery(live=live, joins=joins):
             assert isinstance(live, Query)
-            lines = [*_named(live), f"PATTERN {_apart(live.pattern)}", *_matched(live)]
-            lines += [line for join in joins for line in _joined(join)]
+            lines = [*_format_event(live), f"PATTERN {_bracket(live.pattern)}", *_format_match(live)]
+            lines += [line for join in joins for line in _format_join(join)]
             columns = [format_return_item(column) for column in query.returns]
     if columns:
         total = query.whole is not None and query.whole.keys == ()
@@ -57,17 +57,17 @@ def format_query(query: Query | ArchiveJoinQuery | Definition | Hierarchy) -> st
     return "\n".join(lines)
 
 
-def _named(query: Query) -> list[str]:
+def _format_event(query: Query) -> list[str]:
     return [] if query.name is None else [f"EVENT {format_name(query.name)} AS"]
 
 
-def _apart(pattern: Pattern) -> str:
+def _bracket(pattern: Pattern) -> str:
     """Prints a pattern in brackets, which separate its last word from the next clause."""
     shown = format_pattern(pattern)
     return f"SEQ({shown})" if is_input(pattern) else shown
 
 
-def _matched(query: Query) -> list[str]:
+def _format_match(query: Query) -> list[str]:
     lines = _where(query)
     if query.within is not None:
         lines.append(f"WITHIN {format_window(query.within)}")
@@ -76,30 +76,30 @@ def _matched(query: Query) -> list[str]:
     return lines
 
 
-def _joined(join: ArchiveJoin) -> list[str]:
+def _format_join(join: ArchiveJoin) -> list[str]:
     """Prints a JOIN ARCHIVE clause."""
     assert isinstance(join.query, Query)
-    head = f"{join.kind.value} ARCHIVE {format_name(join.archive)} {_apart(join.query.pattern)}"
+    head = f"{join.kind.value} ARCHIVE {format_name(join.archive)} {_bracket(join.query.pattern)}"
     last = "" if join.last is None else f" LAST {join.last}"
-    inside = [*_matched(join.query), format_range(join.range) + last]
-    inside += _led("ON", _conditions(join.on, join.equivalence))
+    inside = [*_format_match(join.query), format_range(join.range) + last]
+    inside += _format_conditions("ON", _conditions(join.on, join.equivalence))
     return [head, *(f"    {line}" for line in inside)]
 
 
 def _where(query: Query) -> list[str]:
     conditions = _conditions(query.where, query.equivalence)
     if query.strategy is Strategy.ANY:
-        return _led("WHERE", conditions)
+        return _format_conditions("WHERE", conditions)
     lists = get_kleene_variables(query.pattern)
     members = ", ".join(
         format_name(atom.variable) + ("[]" if atom.variable in lists else "")
         for atom in iterate_positive_atoms(query.pattern)
     )
     head = f"WHERE {query.strategy.value}({members}) {{"
-    return [head, *_led("   ", conditions), "}"] if conditions else [head + " }"]
+    return [head, *_format_conditions("   ", conditions), "}"] if conditions else [head + " }"]
 
 
-def _led(word: str, conditions: Sequence[str]) -> list[str]:
+def _format_conditions(word: str, conditions: Sequence[str]) -> list[str]:
     """Prints conditions after a keyword, one per line."""
     first = [f"{word} {condition}" for condition in conditions[:1]]
     return first + [f"    and {condition}" for condition in conditions[1:]]
@@ -139,17 +139,17 @@ def format_pattern(pattern: Pattern) -> str:
             return f"{format_types(type_)} {format_name(variable)}"
         case Kleene(atom=atom, inner=Strategy() as inner):
             again = format_separator(inner, pattern.pause)
-            return f"({format_pattern(atom)} {again}){_quantifier(pattern)}{_until(pattern)}"
+            return f"({format_pattern(atom)} {again}){_quantifier(pattern)}{_format_until(pattern)}"
         case Kleene(atom=atom):
             variable = format_name(atom.variable)
-            return f"{format_types(atom.type)}{_quantifier(pattern)} {variable}[]{_until(pattern)}"
+            return f"{format_types(atom.type)}{_quantifier(pattern)} {variable}[]{_format_until(pattern)}"
         case Repeat(part=part):
             shown = format_pattern(part)
             if pattern.inner is not None:
                 again = format_separator(pattern.inner, pattern.pause)
-                return f"({shown} {again}){_quantifier(pattern)}{_until(pattern)}"
+                return f"({shown} {again}){_quantifier(pattern)}{_format_until(pattern)}"
             grouped = shown if format_head(part) in GROUPS else f"({shown})"
-            return f"{grouped}{_quantifier(pattern)}{_until(pattern)}"
+            return f"{grouped}{_quantifier(pattern)}{_format_until(pattern)}"
         case Maybe(part=Atom(type=type_, variable=variable)):
             return f"{format_types(type_)}? {format_name(variable)}"
         case Maybe(part=part):
@@ -207,7 +207,7 @@ def format_separator(how: Strategy, pause: MaxGap | None = None) -> str:
     return word if pause is None else f"{word} WITHIN {format_window(pause)}"
 
 
-def _until(loop: Kleene | Repeat) -> str:
+def _format_until(loop: Kleene | Repeat) -> str:
     if loop.until is None:
         return ""
     shown = format_pattern(loop.until.part)

@@ -56,7 +56,7 @@ def _lines(clause: RowPatternQuery) -> Iterator[str]:
     if clause.partition:
         yield "PARTITION BY " + ", ".join(map(_key, clause.partition))
     if clause.order:
-        yield "ORDER BY " + ", ".join(_ordered(key, "") for key in clause.order)
+        yield "ORDER BY " + ", ".join(_format_sort_key(key, "") for key in clause.order)
     if clause.measures:
         yield "MEASURES"
         shown = [
@@ -85,7 +85,7 @@ def _key(key: PartitionKey) -> str:
     return shown if key.column == key.name else f"{shown} AS {format_sql_name(key.name)}"
 
 
-def _ordered(key: RowSortKey, owner: str) -> str:
+def _format_sort_key(key: RowSortKey, owner: str) -> str:
     shown = _over_row(key.expr, owner)
     descending = " DESC" if key.descending else ""
     return f"{shown}{descending}{' NULLS FIRST' if key.nulls_first else ''}"
@@ -115,11 +115,11 @@ def format_row_pattern(term: RowTerm, inside: int = _BRANCHES) -> str:
     >>> format_row_pattern(Repetition(Alternation((RowVariable("B"), EmptyRowPattern())), 1, None))
     '(B | ())+'
     """
-    text, tightness = _shown_pattern(term)
+    text, tightness = _format_pattern_term(term)
     return f"({text})" if tightness < inside else text
 
 
-def _shown_pattern(term: RowTerm) -> tuple[str, int]:
+def _format_pattern_term(term: RowTerm) -> tuple[str, int]:
     match term:
         case RowVariable(variable=variable):
             return format_variable(variable), _ALONE
@@ -201,7 +201,7 @@ def _aggregate(aggregate: RowAggregate, owner: str) -> str:
     if aggregate.distinct:
         inside = f"DISTINCT {inside}"
     if aggregate.order:
-        inside += " ORDER BY " + ", ".join(_ordered(key, owner) for key in aggregate.order)
+        inside += " ORDER BY " + ", ".join(_format_sort_key(key, owner) for key in aggregate.order)
     only = "" if aggregate.only is None else f" FILTER (WHERE {_over_row(aggregate.only, owner)})"
     return f"{'FINAL ' if aggregate.final else ''}{aggregate.function}({inside}){only}"
 

@@ -28,7 +28,9 @@ class EventRowProjection:
     variables: tuple[str, ...]
 
     @classmethod
-    def of(cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Collection[str]) -> "EventRowProjection":
+    def from_query(
+        cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Collection[str]
+    ) -> "EventRowProjection":
         """The event columns of a query whose match columns have the names `others`."""
         names = tuple(atom.variable for atom in iterate_positive_atoms(query.pattern))
         fields: dict[str, dict[str, str]] = {}
@@ -61,12 +63,12 @@ class EventRowProjection:
         among the variable's events."""
         owners, rows, numbers, indices = [], [], [], []
         for number, variable in enumerate(self.variables):
-            offsets, mine = matches.segments(variable)
+            offsets, members = matches.segments(variable)
             sizes = np.diff(offsets)
             owners.append(np.repeat(np.arange(matches.count), sizes))
-            rows.append(mine)
-            numbers.append(np.full(len(mine), number))
-            indices.append(np.arange(len(mine)) - np.repeat(offsets[:-1], sizes) + 1)
+            rows.append(members)
+            numbers.append(np.full(len(members), number))
+            indices.append(np.arange(len(members)) - np.repeat(offsets[:-1], sizes) + 1)
         owner, row = np.concatenate(owners), np.concatenate(rows)
         bound, index = np.concatenate(numbers), np.concatenate(indices)
         order = np.lexsort((bound, row, owner))
@@ -80,7 +82,7 @@ class EventRowProjection:
         def take(source: str | None, rows: Ints) -> pa.Array:
             if source is None:
                 return pa.nulls(len(rows), type_)
-            array = take_values(gathered.whole(source), rows)
+            array = take_values(gathered.get_column(source), rows)
             if isinstance(array, pa.ChunkedArray):
                 array = array.combine_chunks()
             return array if array.type == type_ else array.cast(type_)

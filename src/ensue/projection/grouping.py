@@ -62,7 +62,7 @@ class ResultFinisher:
         if not self.finishing.whole.grouped:
             return self.matches
         shape = self._shape
-        own = [pa.field(r.name, shape.type_of(r.expr)) for r in shape.returned()]
+        own = [pa.field(r.name, shape.get_type(r.expr)) for r in shape.list_returned()]
         times = [self.matches.field(name).with_name(f" {name}") for name in STANDARD_COLUMNS[:2]]
         return pa.schema([*own, *times])
 
@@ -73,11 +73,11 @@ class ResultFinisher:
             return STANDARD_COLUMNS
         return (*(f" {name}" for name in STANDARD_COLUMNS[:2]), *(key.name for key in self.finishing.keys))
 
-    def of(self, matches: pa.Table) -> pa.Table:
+    def finish(self, matches: pa.Table) -> pa.Table:
         """The result of all matches."""
-        return self.ordered(self.grouped(matches))
+        return self.order(self.group(matches))
 
-    def grouped(self, matches: pa.Table) -> pa.Table:
+    def group(self, matches: pa.Table) -> pa.Table:
         """Groups matches, if the query says so; can be applied to disjoint sets of keys."""
         if not self.finishing.whole.grouped:
             return matches
@@ -85,14 +85,14 @@ class ResultFinisher:
         offsets, rows = self._groups(matches)
         shape, groups = self._shape, Matches({}, {GROUP: (offsets, rows)}, len(offsets) - 1)
         gathered = MatchValues(groups, matches, shape.columns_of, shape.results)
-        arrays = [shape.array_of(returned.expr, gathered) for returned in shape.returned()]
+        arrays = [shape.build_array(returned.expr, gathered) for returned in shape.list_returned()]
         firsts = groups.nth(GROUP, 1)
         arrays += [take_values(combine_column(matches, name), firsts) for name in STANDARD_COLUMNS[:2]]
-        wanted = self.rows
-        pairs = zip(arrays, wanted, strict=True)
-        return pa.table([a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=wanted)
+        schema = self.rows
+        pairs = zip(arrays, schema, strict=True)
+        return pa.table([a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=schema)
 
-    def ordered(self, rows: pa.Table) -> pa.Table:
+    def order(self, rows: pa.Table) -> pa.Table:
         """Sorts and limits matches or groups, and selects the columns of the result."""
         order = _order(rows, self.finishing.order, self.times)
         first = self.finishing.whole.first

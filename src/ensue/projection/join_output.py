@@ -65,7 +65,7 @@ class JoinSchema:
     ) -> None:
         self.sides = tuple(sides)
         self.having = having
-        self.wanted = columns  # of a result, in their order
+        self.columns = columns  # of a result, in their order
         parts: list[Pattern] = []
         columns_of: dict[str, list[tuple[str, str]]] = {}
         fields: list[pa.Field] = []
@@ -95,12 +95,12 @@ class JoinSchema:
     def result(self) -> pa.Schema:
         """The columns of joined rows: `start`, `end` and location are those of the first side."""
         first = self.sides[0].schema
-        returned = self.shape.returned()
+        returned = self.shape.list_returned()
         names = {r.name for r in returned}
         standard = [n for n in (*MATCH_COLUMNS, LOCATION) if n in first.names and n not in names]
         fields = [pa.field(name, plain_type(first.field(name).type)) for name in standard]
-        whole = pa.schema([*fields, *((r.name, self.shape.type_of(r.expr)) for r in returned)])
-        return whole if self.wanted is None else pa.schema(map(whole.field, self.wanted))
+        whole = pa.schema([*fields, *((r.name, self.shape.get_type(r.expr)) for r in returned)])
+        return whole if self.columns is None else pa.schema(map(whole.field, self.columns))
 
 
 class JoinedRows:
@@ -119,7 +119,7 @@ class JoinedRows:
                     array = array.flatten()
                 for k, field in enumerate(array.type):
                     name = get_column_name(variable, field.name)
-                    self.gathered.know(name, array.field(k))
+                    self.gathered.add_column(name, array.field(k))
 
     def values(self, expr: Expr) -> Vector:
         return self.gathered.evaluate(expr)
@@ -137,18 +137,18 @@ class JoinedRows:
 
     def table(self, identity: bytes) -> pa.Table:
         """The result table of the joined rows, after HAVING."""
-        shape, wanted = self.shape.shape, self.shape.result
-        returned = {r.name: r.expr for r in shape.returned()}
+        shape, schema = self.shape.shape, self.shape.result
+        returned = {r.name: r.expr for r in shape.list_returned()}
         arrays = []
-        for field in wanted:
+        for field in schema:
             if field.name in returned:
-                array = shape.array_of(returned[field.name], self.gathered)
+                array = shape.build_array(returned[field.name], self.gathered)
             elif field.name == "match_id":
                 array = self._compute_ids(identity)
             else:
                 array = self.column(field.name)
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.Table.from_arrays(arrays, schema=wanted)
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def _compute_ids(self, identity: bytes) -> pa.Array:
         """Hashes of the query and the ids of all sides."""
@@ -213,7 +213,7 @@ class TimeRange:
     """A lookback range in ticks.
 
     >>> from ensue.ir.selection import ByTime
-    >>> TimeRange.of(LookbackRange(ByTime(5_000), RangeAnchor.START, ByTime(1_001)), "us")
+    >>> TimeRange.from_range(LookbackRange(ByTime(5_000), RangeAnchor.START, ByTime(1_001)), "us")
     TimeRange(far=5, near=2, anchor=<RangeAnchor.START: 'START'>)
     """
 
@@ -222,15 +222,15 @@ class TimeRange:
     anchor: RangeAnchor
 
     @classmethod
-    def of(cls, range_: LookbackRange, unit: Unit) -> "TimeRange":
+    def from_range(cls, range_: LookbackRange, unit: Unit) -> "TimeRange":
         near = None if range_.near is None else _length(range_.near, unit, up=True)
         return cls(_length(range_.far, unit, up=False), near, range_.anchor)
 
-    def since(self, anchors: Times) -> Times:
+    def compute_start(self, anchors: Times) -> Times:
         """The earliest start of an archived match."""
         return subtract_length(anchors, self.far)
 
-    def until(self, anchors: Times) -> Times:
+    def compute_end(self, anchors: Times) -> Times:
         """The latest end of an archived match, inclusive."""
         if self.near is not None:
             return subtract_length(anchors, self.near)
@@ -308,10 +308,10 @@ def join_intervals(
         begin = end
 
 
-def _search(codes: Ints, times: Times, wanted: Ints, at: Times, side: str) -> Ints:
+def _search(codes: Ints, times: Times, keys: Ints, at: Times, side: str) -> Ints:
     """A vectorized `searchsorted` of (code, time) in arrays that are sorted by both."""
-    low = np.searchsorted(codes, wanted, side="left").astype(np.int64)
-    high = np.searchsorted(codes, wanted, side="right").astype(np.int64)
+    low = np.searchsorted(codes, keys, side="left").astype(np.int64)
+    high = np.searchsorted(codes, keys, side="right").astype(np.int64)
     while True:
         open_ = low < high
         if not open_.any():

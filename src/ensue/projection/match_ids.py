@@ -67,7 +67,7 @@ def compute_match_ids(
         groups.setdefault(tuple(columns_of[variable]), []).append(variable)
     for columns, variables in groups.items():
         if hashes is not None:
-            hashed[columns] = hashes.of(columns)
+            hashed[columns] = hashes.get_hashes(columns)
             continue
         rows = [matches.elements(v) for v in variables]
         hashed[columns] = _event_hashes(events, columns, rows, end)
@@ -145,7 +145,7 @@ class RowHashes:
         self.end = end
         self._found: dict[tuple[tuple[str, str], ...], HashedRows] = {}
 
-    def of(self, columns: tuple[tuple[str, str], ...]) -> HashedRows:
+    def get_hashes(self, columns: tuple[tuple[str, str], ...]) -> HashedRows:
         if columns not in self._found:
             every = np.arange(self.events.num_rows)
             self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
@@ -163,17 +163,17 @@ def _event_hashes(
     events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
 ) -> HashedRows:
     """The hashes of the events in matches; duplicate events are numbered."""
-    wanted = np.zeros(events.num_rows, np.bool_)
+    selected = np.zeros(events.num_rows, np.bool_)
     for rows in members:
-        wanted[rows] = True
+        selected[rows] = True
     known = ORDINAL in events.column_names
-    twins = None if known else find_equal_times(get_event_times(events, end), wanted)
+    twins = None if known else find_equal_times(get_event_times(events, end), selected)
     if twins is None or not twins.any():
         twins = None
     else:
-        wanted |= twins
+        selected |= twins
     # hashing some rows too many is cheaper than taking rows
-    chosen = None if np.count_nonzero(wanted) * 3 > len(wanted) else np.flatnonzero(wanted)
+    chosen = None if np.count_nonzero(selected) * 3 > len(selected) else np.flatnonzero(selected)
     some = hash_rows(events, columns, chosen)
     if known:
         alike = np.asarray(to_single_array(events.column(ORDINAL)))
@@ -184,7 +184,7 @@ def _event_hashes(
         if len(columns) == events.num_columns:
             alike[within] = hashing.number_duplicates(some[0][within], some[1][within])
         else:
-            alike[within] = _numbered(events, twins)
+            alike[within] = _number_duplicates(events, twins)
         add_ordinals(some, alike)
     if chosen is None:
         return HashedRows(*some)
@@ -203,8 +203,8 @@ def add_ordinals(hashes: Pair, ordinals: Ints) -> None:
         hashes[1][later] += low
 
 
-def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
-    """The ordinals of the wanted rows among rows of the same content, 0 for the others.
+def number_duplicates(events: pa.Table, selected: Bools, times: npt.NDArray[np.generic]) -> Ints:
+    """The ordinals of the selected rows among rows of the same content, 0 for the others.
 
     `events` is sorted by `times`.
 
@@ -215,14 +215,14 @@ def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.gen
     found = np.zeros(events.num_rows, np.int64)
     if events.num_rows < 2:
         return found
-    twins = find_equal_times(times, wanted)
+    twins = find_equal_times(times, selected)
     if twins.any():
-        found[twins] = _numbered(events, twins)
-    found[~wanted] = 0
+        found[twins] = _number_duplicates(events, twins)
+    found[~selected] = 0
     return found
 
 
-def _numbered(events: pa.Table, twins: Bools) -> Ints:
+def _number_duplicates(events: pa.Table, twins: Bools) -> Ints:
     found: Ints = hashing.number_duplicates(*hash_content(events, np.flatnonzero(twins)))
     return found
 
@@ -233,8 +233,8 @@ def hash_content(events: pa.Table, rows: Ints | None = None) -> Pair:
     return hash_rows(events, columns, np.arange(events.num_rows) if rows is None else rows)
 
 
-def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
-    """The rows in runs of equal times that contain a wanted row.
+def find_equal_times(times: npt.NDArray[np.generic], selected: Bools) -> Bools:
+    """The rows in runs of equal times that contain a selected row.
 
     >>> find_equal_times(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
     array([False,  True,  True, False, False])
@@ -242,7 +242,7 @@ def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     inside = np.zeros(len(times), np.bool_)
     if not (times[1:] == times[:-1]).any():
         return inside
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(selected)
     if not len(rows):
         return inside
     same = (rows > 0) & (times[rows - 1] == times[rows])
@@ -311,11 +311,11 @@ def _hashes(array: pa.Array, kind: ValueKind) -> Pair:
         return hash_words(words)
     match kind:
         case ValueKind.STRING:
-            return _of_texts(decode_text(array))
+            return _hash_texts(decode_text(array))
         case ValueKind.DECIMAL:
-            return _of_texts(format_decimals(array))
+            return _hash_texts(format_decimals(array))
         case ValueKind.OTHER | ValueKind.PLACE:
-            return _of_texts(format_nested(array))
+            return _hash_texts(format_nested(array))
         case _:
             return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
 
@@ -345,7 +345,7 @@ def hash_words(words: Ints) -> Pair:
     return high, low
 
 
-def _of_texts(texts: pa.Array) -> Pair:
+def _hash_texts(texts: pa.Array) -> Pair:
     high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
     offsets, data = text_parts(texts)
     hashing.hash_texts(as_read_only(offsets), as_read_only(data), high, low)

@@ -21,7 +21,7 @@ from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import is_interval_negation
 from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables
 from ensue.ir.values import to_instant
-from ensue.kernels import segment_aggregates as segments
+from ensue.kernels import segment_aggregates
 from ensue.projection.all_events import EventRowProjection
 from ensue.projection.match_ids import RowHashes, compute_match_ids
 from ensue.projection.operator_results import OperatorProjection
@@ -65,7 +65,7 @@ class MatchTableBuilder:
         self.reduces = query.limit is not None or is_summarized(query)
         left = replace(query, having=None) if self.reduces else query
         self.shape = ResultShape(left, schema, arrow_schema, columns_of, whole_of, named_by)
-        returned = self.shape.returned()
+        returned = self.shape.list_returned()
         standard = {
             "match_id": pa.string(),
             "start": arrow_schema.field(schema.start).type,
@@ -77,15 +77,15 @@ class MatchTableBuilder:
             standard["location"] = location_type(arrow_schema, schema)
         names = {r.name for r in returned}
         fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
-        columns = [pa.field(r.name, self.shape.type_of(r.expr)) for r in returned]
+        columns = [pa.field(r.name, self.shape.get_type(r.expr)) for r in returned]
         self.labels: EventRowProjection | None = None
         if query.all_events:
             names = {field.name for field in (*fields, *columns)}
             whole = self.shape.whole_of
-            self.labels = EventRowProjection.of(query, arrow_schema, whole, names)
+            self.labels = EventRowProjection.from_query(query, arrow_schema, whole, names)
             own, count = list(self.labels.schema), len(ALL_EVENTS_COLUMNS)
             columns = [*own[:count], *columns, *own[count:]]
-        self.wanted = pa.schema([*fields, *columns])
+        self.output_schema = pa.schema([*fields, *columns])
 
     def build(self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None) -> pa.Table:
         """The table of some matches, which are rows of the events."""
@@ -98,13 +98,13 @@ class MatchTableBuilder:
 
         def assemble(part: Matches) -> pa.Table:
             try:
-                values = gathered.of(part)
+                values = gathered.with_matches(part)
                 if is_summarized(query):
                     return self._build_summaries(values, hashes)
                 values = _filter(values, shape.query.having, residual)
                 if self.labels is not None:
                     return self._build_event_rows(values, self.labels, hashes)
-                return self._build_rows(values, self.wanted, hashes)
+                return self._build_rows(values, self.output_schema, hashes)
             except (pa.ArrowInvalid, pa.ArrowCapacityError):
                 # strings or lists beyond the capacity of an array: the table gets several chunks
                 if part.count < 2:
@@ -115,63 +115,65 @@ class MatchTableBuilder:
 
         return assemble(gathered.matches)
 
-    def _build_rows(self, gathered: MatchValues, wanted: pa.Schema, hashes: RowHashes | None) -> pa.Table:
+    def _build_rows(self, gathered: MatchValues, output_schema: pa.Schema, hashes: RowHashes | None) -> pa.Table:
         """One row per match."""
         matches, events, schema = gathered.matches, gathered.events, self.schema
         shape, pattern = self.shape, self.query.pattern
         columns = shape.named_by
         standard: dict[str, Callable[[], pa.Array]] = {
             "match_id": lambda: compute_match_ids(self.identity, matches, events, columns, schema.end, hashes),
-            "start": lambda: take_values(gathered.whole(schema.start), _find_first_rows(gathered, schema)),
-            "end": lambda: take_values(gathered.whole(schema.end), get_last_rows(matches)),
+            "start": lambda: take_values(gathered.get_column(schema.start), _find_first_rows(gathered, schema)),
+            "end": lambda: take_values(gathered.get_column(schema.end), get_last_rows(matches)),
             "location": lambda: _compute_hulls(matches, events, schema),
         }
         if is_interval_negation(pattern):
             for name, end in zip(("start", "end"), get_interval_ends(pattern), strict=True):
                 standard[name] = partial(_repeat_moment, end, matches.count)
-        returned = {r.name: r.expr for r in shape.returned()}
+        returned = {r.name: r.expr for r in shape.list_returned()}
         arrays = [
-            shape.array_of(returned[name], gathered) if name in returned else standard[name]() for name in wanted.names
+            shape.build_array(returned[name], gathered) if name in returned else standard[name]()
+            for name in output_schema.names
         ]
-        return _build_table(arrays, wanted)
+        return _build_table(arrays, output_schema)
 
     def _build_event_rows(
         self, gathered: MatchValues, labels: EventRowProjection, hashes: RowHashes | None
     ) -> pa.Table:
         """One row per event of a match; the columns of the match are repeated."""
         names = set(labels.schema.names)
-        of_match = pa.schema([field for field in self.wanted if field.name not in names])
+        of_match = pa.schema([field for field in self.output_schema if field.name not in names])
         matches = self._build_rows(gathered, of_match, hashes)
         owner, arrays = labels.table(gathered)
         own = dict(zip(labels.schema.names, arrays, strict=True))
         columns = [
-            own[name] if name in own else matches.column(name).take(pa.array(owner)) for name in self.wanted.names
+            own[name] if name in own else matches.column(name).take(pa.array(owner))
+            for name in self.output_schema.names
         ]
-        return pa.table(columns, schema=self.wanted)
+        return pa.table(columns, schema=self.output_schema)
 
     def _build_summaries(self, gathered: MatchValues, hashes: RowHashes | None) -> pa.Table:
         """One row per trigger."""
         rows, events, schema = gathered.matches, gathered.events, self.schema
         summaries = TriggerSummary(self.shape.query, self.shape.named_by, schema.type_column)
-        members = gathered.of(summaries.members(rows))
+        members = gathered.with_matches(summaries.members(rows))
         triggers = Matches({TRIGGER: rows.rows[TRIGGER]}, {}, rows.count)
         standard: dict[str, Callable[[], pa.Array]] = {
             "match_id": lambda: summaries.ids(self.identity, rows, events, schema.end, hashes),
-            "start": lambda: take_values(gathered.whole(schema.start), rows.rows[FIRST]),
-            "end": lambda: take_values(gathered.whole(schema.end), rows.rows[TRIGGER]),
+            "start": lambda: take_values(gathered.get_column(schema.start), rows.rows[FIRST]),
+            "end": lambda: take_values(gathered.get_column(schema.end), rows.rows[TRIGGER]),
             "location": lambda: _compute_hulls(triggers, events, schema),
         }
         returned = {r.name: r.expr for r in self.query.returns}
         arrays = []
-        for name in self.wanted.names:
+        for name in self.output_schema.names:
             expr = returned.get(name)
             if expr is None:
                 arrays.append(standard[name]())
             elif is_count_all(expr):
                 arrays.append(pa.array(rows.tally, pa.int64()))
             else:
-                arrays.append(self.shape.array_of(expr, members))
-        return _build_table(arrays, self.wanted)
+                arrays.append(self.shape.build_array(expr, members))
+        return _build_table(arrays, self.output_schema)
 
 
 def _build_table(arrays: list[pa.Array], schema: pa.Schema) -> pa.Table:
@@ -191,14 +193,14 @@ def _reduce(gathered: MatchValues, query: Query, schema: Schema) -> MatchValues:
     """Applies LIMIT, or summarizes the matches of each trigger."""
     matches = gathered.matches
     if query.limit is not None:
-        return gathered.of(limit_matches(matches, query))
+        return gathered.with_matches(limit_matches(matches, query))
     if matches.tally is not None:
         return gathered
     firsts, starts = _find_first_rows(gathered, schema), None
     if schema.intervals:
-        times = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+        times = np.asarray(from_arrow(gathered.get_column(schema.start), gathered.unit).values)
         starts = times[firsts]
-    return gathered.of(summarize_by_trigger(matches, firsts, starts, latest=query.exists))
+    return gathered.with_matches(summarize_by_trigger(matches, firsts, starts, latest=query.exists))
 
 
 def _repeat_moment(end: Expr, count: int) -> pa.Array:
@@ -215,7 +217,7 @@ def _filter(gathered: MatchValues, having: Expr | None, residual: tuple[Expr, ..
     kept = np.logical_and.reduce(conditions) if conditions else None
     if kept is None or bool(kept.all()):
         return gathered
-    return gathered.of(gathered.matches.where(kept))
+    return gathered.with_matches(gathered.matches.where(kept))
 
 
 def _find_first_rows(gathered: MatchValues, schema: Schema) -> Ints:
@@ -224,11 +226,11 @@ def _find_first_rows(gathered: MatchValues, schema: Schema) -> Ints:
     if not schema.intervals:
         first, last = matches.ends()
         return np.where(last < 0, np.int64(-1), first)
-    starts = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+    starts = np.asarray(from_arrow(gathered.get_column(schema.start), gathered.unit).values)
     first = np.full(matches.count, -1, np.int64)
     for variable in matches.variables:
         offsets, elements = matches.segments(variable)
-        place = segments.find_extremes(
+        place = segment_aggregates.find_extremes(
             as_read_only(offsets), as_read_only(starts[elements]), to_kernel_validity(None), True
         )
         found = place >= 0
@@ -269,11 +271,11 @@ class ResultShape:
                 for variable in iterate_bound_variables(query.pattern)
             ]
 
-    def returned(self) -> Sequence[ReturnItem]:
+    def list_returned(self) -> Sequence[ReturnItem]:
         """The columns of RETURN; without it, every positive variable and operator result."""
         return self._returned
 
-    def type_of(self, expr: Expr) -> pa.DataType:
+    def get_type(self, expr: Expr) -> pa.DataType:
         match expr:
             case FieldRef(name=None):
                 event = self._event_type(expr.variable)
@@ -288,7 +290,7 @@ class ResultShape:
                 pass
         return arrow_type(infer_kind(expr, self._kind), self._unit, self._zone(expr))
 
-    def array_of(self, expr: Expr, gathered: MatchValues) -> pa.Array:
+    def build_array(self, expr: Expr, gathered: MatchValues) -> pa.Array:
         match expr:
             case FieldRef() if self._is_list(expr):
                 offsets, rows = gathered.matches.segments(expr.variable)
@@ -300,7 +302,7 @@ class ResultShape:
                 return self._at_rows(expr, gathered.rows(expr), gathered)
             case Aggregate(function=function, argument=FieldRef(name=str())):
                 if function in _CHOOSING:
-                    return gathered.chosen(expr)
+                    return gathered.pick_value(expr)
             case _:
                 pass
         return to_arrow(gathered.evaluate(expr), gathered.unit, self._zone(expr))
@@ -310,11 +312,11 @@ class ResultShape:
         if field.name is not None:
             return take_values(gathered.column(field.variable, field.name), rows)
         if field.variable in self.results.applied:
-            names = self.results.own(field.variable)
+            names = self.results.list_attributes(field.variable)
             parts = [take_values(gathered.column(field.variable, name), rows) for name in names]
         else:
             columns = self.whole_of[field.variable]
-            parts = [take_values(gathered.whole(column), rows) for _, column in columns]
+            parts = [take_values(gathered.get_column(column), rows) for _, column in columns]
         unbound = rows < 0
         mask = pa.array(unbound) if bool(unbound.any()) else None
         fields = list(self._event_type(field.variable))
@@ -326,8 +328,8 @@ class ResultShape:
     def _event_type(self, variable: str) -> pa.DataType:
         if variable not in self._event_types:
             if variable in self.results.applied:
-                names = self.results.own(variable)
-                fields = [(name, self.results.type_of(variable, name)) for name in names]
+                names = self.results.list_attributes(variable)
+                fields = [(name, self.results.get_type(variable, name)) for name in names]
             else:
                 columns = self.whole_of[variable]
                 fields = [(name, self._schema.field(column).type) for name, column in columns]
@@ -337,8 +339,8 @@ class ResultShape:
     def _column_type(self, field: FieldRef) -> pa.DataType:
         assert field.name is not None
         if field.variable in self.results.applied:
-            if field.name in self.results.own(field.variable):
-                return self.results.type_of(field.variable, field.name)
+            if field.name in self.results.list_attributes(field.variable):
+                return self.results.get_type(field.variable, field.name)
             source = self.results.origins[field.variable]
             return self._schema.field(self.columns[source][field.name]).type
         return self._schema.field(self.columns[field.variable][field.name]).type
@@ -409,8 +411,8 @@ def flatten_table(table: pa.Table, *, lists: bool = True) -> pa.Table:
     >>> flatten_table(nested).to_pylist()
     [{'a.x': 1, 'b.x': [2, 3]}]
     """
-    wanted = flatten_schema(table.schema, lists=lists)
-    if wanted.names == table.schema.names:
+    output_schema = flatten_schema(table.schema, lists=lists)
+    if output_schema.names == table.schema.names:
         return table
     columns: list[pa.ChunkedArray] = []
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -418,13 +420,13 @@ def flatten_table(table: pa.Table, *, lists: bool = True) -> pa.Table:
         leaves = _leaves(field.name, field.type, lists)
         for number, leaf in enumerate(leaves):
             columns.append(pa.chunked_array([parts[number] for parts in chunks], leaf.type))
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return pa.Table.from_arrays(columns, schema=output_schema)
 
 
 def _leaves(name: str, type: pa.DataType, lists: bool) -> list[pa.Field]:
     if types.is_struct(type):
         return [leaf for f in type for leaf in _leaves(f"{name}.{f.name}", f.type, lists)]
-    if lists and _of_structs(type):
+    if lists and _has_structs(type):
         wrap = pa.large_list if types.is_large_list(type) else pa.list_
         inside = _leaves(name, type.value_type, lists)
         return [pa.field(leaf.name, wrap(leaf.type)) for leaf in inside]
@@ -435,13 +437,13 @@ def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
     """The flat columns of an array that is no slice."""
     if types.is_struct(array.type):
         return [part for field in array.flatten() for part in _parts(field, lists)]
-    if lists and _of_structs(array.type):
+    if lists and _has_structs(array.type):
         make = pa.LargeListArray if types.is_large_list(array.type) else pa.ListArray
         mask = array.is_null() if array.null_count else None
         return [make.from_arrays(array.offsets, part, mask=mask) for part in _parts(array.values, lists)]
     return [array]
 
 
-def _of_structs(type: pa.DataType) -> bool:
+def _has_structs(type: pa.DataType) -> bool:
     listed = types.is_list(type) or types.is_large_list(type)
     return bool(listed and types.is_struct(type.value_type))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.user_operators import get_read_columns
-from ensue.codegen import kernel_cache as cache
+from ensue.codegen import kernel_cache
 from ensue.codegen.state_layout import SourceWriter
 from ensue.ir.pattern import Atom, OperatorCall, Pattern
 from ensue.ir.query import Query
@@ -19,7 +19,7 @@ from ensue.ir.user_operator import TIME_ATTRIBUTES
 from ensue.planner.features import KERNEL_KINDS
 from ensue.planner.join_operators import WHOLE, describe_operator
 from ensue.schema import Schema, ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Bools, as_read_only, sorted_unique
 from ensue.vector.arrow_types import Unit, plain_type, time_unit
 from ensue.vector.column_values import Vector, arrow_type, to_arrow
@@ -48,25 +48,25 @@ class OperatorProjection:
         self._arrow = arrow
         self._unit = time_unit(arrow)
 
-    def own(self, variable: str) -> tuple[str, ...]:
+    def list_attributes(self, variable: str) -> tuple[str, ...]:
         """The attributes of a result besides the fields of its event."""
         return (*TIME_ATTRIBUTES, *(name for name, _ in self.applied[variable].operator.z))
 
-    def type_of(self, variable: str, name: str) -> pa.DataType:
+    def get_type(self, variable: str, name: str) -> pa.DataType:
         """The type of an attribute; times have that of the events' times."""
-        kind = self._kind_of(variable, name)
+        kind = self._get_kind(variable, name)
         if name in TIME_ATTRIBUTES and kind is self._schema.time_kind:
             column = self._schema.start if name == "start" else self._schema.end
             return plain_type(self._arrow.field(column).type)
         return arrow_type(kind, self._unit, None)
 
-    def _kind_of(self, variable: str, name: str) -> ValueKind:
+    def _get_kind(self, variable: str, name: str) -> ValueKind:
         applied = self.applied[variable]
         kind = applied.time if name in TIME_ATTRIBUTES else dict(applied.operator.z)[name]
         assert kind is not None
         return kind
 
-    def made(self, matches: Matches, events: pa.Table) -> OperatorColumns:
+    def compute(self, matches: Matches, events: pa.Table) -> OperatorColumns:
         """Computes the results of matches from their events."""
         from ensue.codegen.user_functions import find_uncompilable
         from ensue.reference import add_operator_results
@@ -85,7 +85,7 @@ class OperatorProjection:
         for variable in self.applied:
             results = [b[variable][0] if variable in b else None for b in bindings]
             there[variable] = np.array([result is not None for result in results], np.bool_)
-            for name in self.own(variable):
+            for name in self.list_attributes(variable):
                 columns[variable][name] = self._column(variable, name, results, there[variable])
         return OperatorColumns(columns, there)
 
@@ -97,8 +97,8 @@ class OperatorProjection:
         rows = sorted_unique(np.concatenate([*bound.values(), np.zeros(0, np.int64)]))
         rows = rows[rows >= 0]
         schema, computed = self._schema, get_read_columns(self._query.pattern)
-        wanted = {schema.start, schema.end, schema.type_column, *computed}
-        used = events.select([n for n in events.column_names if n in wanted])
+        names = {schema.start, schema.end, schema.type_column, *computed}
+        used = events.select([n for n in events.column_names if n in names])
         inputs = used.take(pa.array(rows))
         members = read_events(inputs, schema, self._unit, rows=rows, computed=computed)
         by_row = {event.position: event for event in members}
@@ -108,17 +108,17 @@ class OperatorProjection:
         def get_value(result: "Event") -> Any:
             return getattr(result, name) if name in TIME_ATTRIBUTES else result.numbers[name]
 
-        kind = self._kind_of(variable, name)
+        kind = self._get_kind(variable, name)
         values = [None if result is None else get_value(result) for result in results]
         if kind is ValueKind.STRING:
-            return pa.array(values, self.type_of(variable, name))
+            return pa.array(values, self.get_type(variable, name))
         is_time = kind in (ValueKind.TIMESTAMP, ValueKind.DURATION)
         scale = self.applied[variable].tick if is_time else 1
         numbers = [0 if v is None else v if scale == 1 else v // scale for v in values]
         return self._array(variable, name, np.array(numbers), there)
 
     def _array(self, variable: str, name: str, values: Any, there: Bools) -> pa.Array:
-        type_, kind = self.type_of(variable, name), self._kind_of(variable, name)
+        type_, kind = self.get_type(variable, name), self._get_kind(variable, name)
         dtype = {ValueKind.FLOAT: np.float64, ValueKind.BOOLEAN: np.bool_}.get(kind, np.int64)
         vector = Vector(kind, values.astype(dtype), None if there.all() else there)
         array = to_arrow(vector, self._unit, None)
@@ -146,11 +146,11 @@ def compute_results(
     """The results of every match as numbers, by a generated loop, and the matches that have one;
     `python`: the functions are not compiled."""
     loop = _Loop(pattern, python)
-    step = cache.get_loop(loop.text(), "make", python=python)
+    step = kernel_cache.get_loop(loop.text(), "make", python=python)
     real = schema.time_kind in _REALS
 
     def column(name: str, kind: ValueKind | None = None) -> Array:
-        values = np.asarray(vectors.from_arrow(events.column(name), unit).values)
+        values = np.asarray(evaluation.from_arrow(events.column(name), unit).values)
         return as_read_only(np.ascontiguousarray(values, _dtype(kind) if kind else _time(real)))
 
     values: dict[Key, Array] = {}
@@ -225,12 +225,12 @@ class _Loop:
         members = [f"r{self.events.index(atom.variable)}[k]" for atom in iterate_atoms(applied)]
         with out.block(f"if {' and '.join(f'{row} >= 0' for row in members)}:"):
             out(f"there{number}[k] = True")
-            out(f"low = {_chosen('min', [f'starts[{row}]' for row in members])}")
-            out(f"high = {_chosen('max', [f'ends[{row}]' for row in members])}")
+            out(f"low = {_write_choice('min', [f'starts[{row}]' for row in members])}")
+            out(f"high = {_write_choice('max', [f'ends[{row}]' for row in members])}")
             if node.builds is None:
                 for place, (name, chosen) in enumerate((("start", "min"), ("end", "max"))):
                     values = [self._value(p, name) for p in parts]
-                    out(f"out{number}_{place}[k] = {_chosen(chosen, values)}")
+                    out(f"out{number}_{place}[k] = {_write_choice(chosen, values)}")
                 return
             values = []
             for argument in node.builds.arguments:
@@ -261,5 +261,5 @@ class _Loop:
                 return f"c{list(self.columns).index(name)}[{row}]"
 
 
-def _chosen(function: str, values: list[str]) -> str:
+def _write_choice(function: str, values: list[str]) -> str:
     return values[0] if len(values) == 1 else f"{function}({', '.join(values)})"

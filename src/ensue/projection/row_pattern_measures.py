@@ -21,7 +21,7 @@ from ensue.ir.row_pattern import (
     RowExpression,
     RowOperand,
 )
-from ensue.kernels import row_search as loops
+from ensue.kernels import row_search
 from ensue.planner.row_pattern_plan import RowPatternPlan, infer_reach_kind
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Ints, fixed_array
@@ -100,7 +100,7 @@ class MeasureEvaluator:
                 type = arrow_type(kind, self._partitions.unit)
                 return from_arrow(self._aggregate(reach, type), self._partitions.unit)
 
-    def _wanted(self, variables: tuple[str, ...]) -> Bools:
+    def _select_variables(self, variables: tuple[str, ...]) -> Bools:
         names = self._plan.automaton.variables
         return np.array([not variables or name in variables for name in names], np.bool_)
 
@@ -109,18 +109,18 @@ class MeasureEvaluator:
         found, match = self._found, self._match
         if not self._some:
             return np.full(len(match), -1, np.int64)
-        wanted = self._wanted(reach.variables)
-        labels = (found.labels, found.offsets, found.starts, wanted, reach.first, reach.offset)
+        selected = self._select_variables(reach.variables)
+        labels = (found.labels, found.offsets, found.starts, selected, reach.first, reach.offset)
         if self._place is None or reach.final:
-            if wanted.all():
+            if selected.all():
                 rows = found.starts + reach.offset if reach.first else found.stops - 1 - reach.offset
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
-                rows = loops.find_nth_rows(*labels)
+                rows = row_search.find_nth_rows(*labels)
             if self._place is not None:
                 rows = np.where(match >= 0, rows[np.maximum(match, 0)], -1)
         else:
-            rows, place = loops.find_running_nth_rows(*labels), self._place
+            rows, place = row_search.find_running_nth_rows(*labels), self._place
             if not len(rows):
                 return np.full(len(match), -1, np.int64)
             if not self._all_labels:
@@ -171,7 +171,7 @@ class MeasureEvaluator:
             mapped[:] = False
             codes = np.zeros(len(rows), np.int64)
         else:
-            codes = (found.labels[places] & loops.VARIABLE).astype(np.int64)
+            codes = (found.labels[places] & row_search.VARIABLE).astype(np.int64)
         return Vector(ValueKind.STRING, names.take(fixed_array(pa.int64(), codes, mapped)), mapped)
 
     def _aggregate(self, reach: RowAggregate, type: pa.DataType) -> pa.Array:
@@ -216,14 +216,14 @@ class MeasureEvaluator:
         number of rows up to it."""
         found = self._found
         if reach.variables not in self._members:
-            wanted = self._wanted(reach.variables)
-            self._members[reach.variables] = loops.select_rows(found.labels, found.offsets, found.starts, wanted)
+            selected = self._select_variables(reach.variables)
+            self._members[reach.variables] = row_search.select_rows(found.labels, found.offsets, found.starts, selected)
         places, rows, upto = self._members[reach.variables]
         if reach.only is None:
             return places, rows, upto
         match = np.repeat(np.arange(len(found)), np.diff(places))
         kept = truth(self._at(rows, match, reach.only))
-        running = loops.running_sums(places, kept.astype(np.int64), kept)
+        running = row_search.running_sums(places, kept.astype(np.int64), kept)
         flat = np.repeat(np.arange(len(found)), np.diff(found.offsets))
         before = places[flat] + upto - 1
         fewer = np.where(upto > 0, running[np.maximum(before, 0)] if len(running) else 0, 0)
@@ -262,7 +262,7 @@ class MeasureEvaluator:
         if vector.kind is ValueKind.NULL:
             known = np.zeros(len(end), np.int64)
         else:
-            running = loops.running_sums(places, np.ones(count, np.int64), np.ascontiguousarray(kept))
+            running = row_search.running_sums(places, np.ones(count, np.int64), np.ascontiguousarray(kept))
             known = at_end(running).astype(np.int64)
         if reach.function == "count":
             return Vector(ValueKind.INTEGER, known)
@@ -272,14 +272,14 @@ class MeasureEvaluator:
         valid = np.ascontiguousarray(kept)
         if reach.function in ("min", "max"):
             values = _numbers(vector)
-            best = loops.running_best(places, values, valid, reach.function == "min")
+            best = row_search.running_best(places, values, valid, reach.function == "min")
             return np.where(there, at_end(best), -1).astype(np.int64)
         if vector.kind in (ValueKind.INTEGER, ValueKind.DURATION):
             values = np.ascontiguousarray(vector.values)
             most = float(np.abs(values.astype(np.float64)).max()) if count else 0.0
             if most * max(1, count) >= _WIDE:
                 return None  # a sum may leave 64 bits
-            totals = at_end(loops.running_sums(places, values, valid)).astype(np.int64)
+            totals = at_end(row_search.running_sums(places, values, valid)).astype(np.int64)
             if reach.function == "sum":
                 return Vector(vector.kind, totals, there)
             if vector.kind is ValueKind.DURATION:
@@ -287,7 +287,7 @@ class MeasureEvaluator:
             means = totals.astype(np.float64) / np.maximum(known, 1)
             return Vector(ValueKind.FLOAT, means, there)
         values = np.ascontiguousarray(vector.values, np.float64)
-        sums = at_end(loops.running_sums(places, values, valid)).astype(np.float64)
+        sums = at_end(row_search.running_sums(places, values, valid)).astype(np.float64)
         if reach.function == "avg":
             sums = sums / np.maximum(known, 1)
         return Vector(ValueKind.FLOAT, sums, there)

@@ -66,11 +66,11 @@ class RowPatternProjection:
     @cached_property
     def schema(self) -> pa.Schema:
         fields = [pa.field(name, self.arrow.field(column).type) for name, column in self.before]
-        fields += [pa.field(m.name, self.type_of(m)) for m in self.plan.row_pattern.measures]
+        fields += [pa.field(m.name, self.get_type(m)) for m in self.plan.row_pattern.measures]
         fields += [pa.field(name, self.arrow.field(name).type) for name in self.behind]
         return pa.schema(fields)
 
-    def type_of(self, measure: Measure) -> pa.DataType:
+    def get_type(self, measure: Measure) -> pa.DataType:
         """The type of a measure: that of its column, or of the computed value."""
         only = measure.value.only
         unit = time_unit(self.arrow)
@@ -78,14 +78,14 @@ class RowPatternProjection:
             case Navigation(expr=FieldRef(name=str(name))) if name not in MATCH_COLUMNS:
                 return self.arrow.field(name).type
             case RowAggregate(function="array_agg", arguments=(argument,)):
-                return pa.list_(self._of(argument))
+                return pa.list_(self._get_type(argument))
             case RowAggregate(function=function, arguments=(argument, *_)) if function in _SAME_VALUE:
-                return self._of(argument)
+                return self._get_type(argument)
             case _:
                 kind = infer_value_kind(measure.value, self.plan.columns)
                 return arrow_type(kind, unit, self.zone(measure.value))
 
-    def _of(self, expr: Expr) -> pa.DataType:
+    def _get_type(self, expr: Expr) -> pa.DataType:
         if isinstance(expr, FieldRef) and expr.name not in MATCH_COLUMNS:
             return self.arrow.field(expr.name).type
         return arrow_type(
@@ -98,15 +98,15 @@ class RowPatternProjection:
         """The zone of a computed time."""
         return get_expression_zone(value, get_time_zones(self.arrow))
 
-    def of(self, partitions: Partitions, found: Iterable[RowMatches]) -> Iterator[pa.Table]:
+    def iterate_tables(self, partitions: Partitions, found: Iterable[RowMatches]) -> Iterator[pa.Table]:
         """The non-empty tables of several sets of matches."""
         for matches in found:
             table = self._build_rows(partitions, matches)
             if table.num_rows:
                 yield table
 
-    def whole(self, partitions: Partitions, found: Iterable[RowMatches]) -> pa.Table:
-        tables = list(self.of(partitions, found))
+    def build_table(self, partitions: Partitions, found: Iterable[RowMatches]) -> pa.Table:
+        tables = list(self.iterate_tables(partitions, found))
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
     def _build_rows(self, partitions: Partitions, found: RowMatches) -> pa.Table:
@@ -145,8 +145,8 @@ def _is_text(type: pa.DataType) -> bool:
 def list_result_rows(plan: RowPatternPlan, found: RowMatches) -> tuple[Ints, Ints, Ints | None]:
     """For each row of the result the input row, the match (-1: none), and the index of its label
     (-1: none). With one row per match there are no label indices."""
-    wanted = plan.row_pattern.rows
-    if wanted is RowsPerMatch.ONE:
+    mode = plan.row_pattern.rows
+    if mode is RowsPerMatch.ONE:
         return found.starts, np.arange(len(found)), None
     sizes = np.diff(found.offsets)
     place = np.arange(len(found.labels))
@@ -157,7 +157,7 @@ def list_result_rows(plan: RowPatternPlan, found: RowMatches) -> tuple[Ints, Int
         rows, match, place = rows[kept], match[kept], place[kept]
     parts = [(rows, match, place)]
     empty = np.flatnonzero(sizes == 0)
-    if len(empty) and wanted is not RowsPerMatch.ALL_BUT_EMPTY:
+    if len(empty) and mode is not RowsPerMatch.ALL_BUT_EMPTY:
         parts.append((found.starts[empty], empty, np.full(len(empty), -1, np.int64)))
     if len(found.unmatched):
         none = np.full(len(found.unmatched), -1, np.int64)
@@ -188,7 +188,7 @@ class RowMatchIds:
         self._partitions = partitions
         self._columns = [(name, name) for name in plan.columns]
 
-    def of(self, found: RowMatches) -> pa.Array:
+    def compute_ids(self, found: RowMatches) -> pa.Array:
         """An id for each result row of these matches."""
         rows, match, place = list_result_rows(self._plan, found)
         sizes = np.diff(found.offsets)
@@ -224,12 +224,12 @@ class RowMatchIds:
     def _hashes(self, *wanted_rows: Ints) -> Pair:
         """The hashes of some rows, by row."""
         partitions = self._partitions
-        wanted = np.zeros(partitions.rows, np.bool_)
+        selected = np.zeros(partitions.rows, np.bool_)
         for rows in wanted_rows:
-            wanted[rows] = True
+            selected[rows] = True
         known = ORDINAL in partitions.table.column_names
-        twins = np.zeros(0, np.bool_) if known else find_equal_times(self._ties, wanted)
-        chosen = np.flatnonzero(wanted if known else wanted | twins)
+        twins = np.zeros(0, np.bool_) if known else find_equal_times(self._ties, selected)
+        chosen = np.flatnonzero(selected if known else selected | twins)
         places = partitions.places(chosen)
         every = len(places) == partitions.table.num_rows  # hashed in the order of the table
         some = hash_rows(partitions.table, self._columns, None if every else places)

@@ -89,18 +89,18 @@ def _sort_ties(matches: Matches, query: Query, order: Ints, alike: Bools, first:
         places = np.repeat(begins[some] - before, sizes[some])
         places += np.arange(len(places))
         group = np.repeat(np.arange(len(before)), sizes[some])
-        mine = order[places]
-        width = int((last[mine] - first[mine]).max()) + 1
+        group_rows = order[places]
+        width = int((last[group_rows] - first[group_rows]).max()) + 1
         if width * bits <= _WORD:
-            code = _codes(matches.pick(mine), names, bits, width, first[mine])
+            code = _codes(matches.pick(group_rows), names, bits, width, first[group_rows])
             room = _WORD - width * bits
             if len(before) < 1 << room:
                 by = np.argsort((group << (width * bits)) - code, kind="stable")
             else:
                 by = np.lexsort((-code, group))
         else:
-            by = sort_by_members(matches.pick(mine), query, group)
-        order[places] = mine[by]
+            by = sort_by_members(matches.pick(group_rows), query, group)
+        order[places] = group_rows[by]
     return order
 
 
@@ -112,8 +112,8 @@ def _codes(matches: Matches, names: list[str], bits: int, width: int, first: Int
     for number, variable in enumerate(names):
         if variable in matches.rows:
             rows = matches.rows[variable]
-            mine = (len(names) - number) << np.where(rows < 0, 0, newest - rows * bits)
-            code += mine if bool((rows >= 0).all()) else np.where(rows < 0, 0, mine)
+            shifted = (len(names) - number) << np.where(rows < 0, 0, newest - rows * bits)
+            code += shifted if bool((rows >= 0).all()) else np.where(rows < 0, 0, shifted)
             continue
         offsets, rows = matches.segments(variable)
         owner = np.repeat(np.arange(matches.count), np.diff(offsets))

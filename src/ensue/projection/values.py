@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.functions.aggregates import find_mode
-from ensue.functions.interpreter import compute_aggregate as plain_aggregate
+from ensue.functions.interpreter import compute_aggregate
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.traversal import iterate_references
-from ensue.kernels import segment_aggregates as segments
+from ensue.kernels import segment_aggregates
 from ensue.projection.operator_results import OperatorColumns, OperatorProjection
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only, fixed_array, get_raw_values, to_kernel_validity
@@ -56,7 +56,7 @@ class MatchValues:
         self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
         self._vectors: dict[FieldRef | Aggregate, Vector] = {}
 
-    def of(self, matches: Matches) -> "MatchValues":
+    def with_matches(self, matches: Matches) -> "MatchValues":
         """The same events for other matches."""
         other = MatchValues(matches, self.events, {}, self.results, self.unit)
         other.columns, other._whole = self.columns, self._whole
@@ -65,19 +65,19 @@ class MatchValues:
     def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
         """The column of a variable's field; of an operator result, its values by match."""
         if not self._is_result(variable):
-            return self.whole(self.columns[variable][name])
+            return self.get_column(self.columns[variable][name])
         assert self.results is not None
-        if name not in self.results.own(variable):
+        if name not in self.results.list_attributes(variable):
             source = self.results.origins[variable]
             return take_values(self.column(source, name), self.matches.nth(source, 1))
         return self._results().columns[variable][name]
 
-    def whole(self, column: str) -> pa.Array | pa.ChunkedArray:
+    def get_column(self, column: str) -> pa.Array | pa.ChunkedArray:
         if column not in self._whole:
             self._whole[column] = combine_column(self.events, column)
         return self._whole[column]
 
-    def know(self, column: str, values: pa.Array | pa.ChunkedArray) -> None:
+    def add_column(self, column: str, values: pa.Array | pa.ChunkedArray) -> None:
         """Adds a column that is not in the events."""
         self._whole[column] = values
 
@@ -87,10 +87,10 @@ class MatchValues:
     def _results(self) -> OperatorColumns:
         assert self.results is not None
         if self._made is None:
-            self._made = self.results.made(self.matches, self.events)
+            self._made = self.results.compute(self.matches, self.events)
         return self._made
 
-    def bound(self, variable: str) -> Matches:
+    def select_bound(self, variable: str) -> Matches:
         """The matches with the rows of a variable; the row of a result is that of its match."""
         if not self._is_result(variable):
             return self.matches
@@ -99,7 +99,7 @@ class MatchValues:
 
     def rows(self, field: FieldRef) -> Ints:
         """The row of the event of a reference, in each match; -1 for none."""
-        matches = self.bound(field.variable)
+        matches = self.select_bound(field.variable)
         match field.at:
             case EventPosition.NTH:
                 return matches.nth(field.variable, field.nth)
@@ -137,16 +137,16 @@ class MatchValues:
                 self._vectors[ref] = from_arrow(self.values(ref), self.unit, ref.name)
         return self._vectors[ref]
 
-    def chosen(self, aggregate: Aggregate) -> pa.Array:
+    def pick_value(self, aggregate: Aggregate) -> pa.Array:
         """A first, last, min or max of a plain field, in the column's own type."""
         field = aggregate.argument
         assert isinstance(field, FieldRef)
         assert field.name is not None
-        offsets, elements = self.bound(aggregate.variable).segments(aggregate.variable)
+        offsets, elements = self.select_bound(aggregate.variable).segments(aggregate.variable)
         if aggregate.function in ("first", "last"):
             places = _ends(aggregate.function, offsets)
         elif aggregate.function in ("any_value", "mode"):
-            places = _one_of_each(aggregate.function, offsets, self._argument(aggregate))
+            places = _pick_positions(aggregate.function, offsets, self._argument(aggregate))
         else:
             places = _extremes(aggregate.function, offsets, self._argument(aggregate))
         rows = np.full(len(places), -1, np.int64)
@@ -156,7 +156,7 @@ class MatchValues:
 
     def _argument(self, aggregate: Aggregate) -> Vector:
         """The argument's values for every event of the variable, in all matches."""
-        _, elements = self.bound(aggregate.variable).segments(aggregate.variable)
+        _, elements = self.select_bound(aggregate.variable).segments(aggregate.variable)
 
         def lookup(ref: FieldRef | Aggregate) -> Vector:
             assert isinstance(ref, FieldRef)
@@ -169,14 +169,14 @@ class MatchValues:
 
     def _aggregate(self, aggregate: Aggregate) -> Vector:
         assert aggregate.at in (EventPosition.ALL, EventPosition.ONLY), "a finished match has no current event"
-        offsets, _ = self.bound(aggregate.variable).segments(aggregate.variable)
+        offsets, _ = self.select_bound(aggregate.variable).segments(aggregate.variable)
         if aggregate.argument is None:
             return Vector(ValueKind.INTEGER, np.diff(offsets))
         argument = self._argument(aggregate)
         function = aggregate.function
         offsets, valid = as_read_only(offsets), to_kernel_validity(argument.valid)
         if function == "count":
-            return Vector(ValueKind.INTEGER, segments.counts(offsets, valid))
+            return Vector(ValueKind.INTEGER, segment_aggregates.counts(offsets, valid))
         if function == "count_distinct":
             return Vector(ValueKind.INTEGER, _distinct(offsets, argument))
         if argument.kind is ValueKind.NULL:
@@ -191,9 +191,9 @@ class MatchValues:
                 least_or_most = "min" if function == "bool_and" else "max"
                 return take_vector(argument, _extremes(least_or_most, offsets, argument))
             case "any_value" | "mode":
-                return take_vector(argument, _one_of_each(function, offsets, argument))
+                return take_vector(argument, _pick_positions(function, offsets, argument))
             case "string_agg" | "product" | "stddev_pop" | "variance" | "var_pop":
-                return self._one_by_one(aggregate, offsets, argument)
+                return self._interpret_rows(aggregate, offsets, argument)
             case _:
                 pass
         numbers = as_read_only(np.asarray(argument.values))
@@ -201,46 +201,47 @@ class MatchValues:
             case "sum" | "avg" if argument.kind in (ValueKind.INTEGER, ValueKind.DURATION):
                 return _aggregate_integers(function, argument.kind, offsets, numbers, valid)
             case "sum":
-                return _known(ValueKind.FLOAT, *segments.sums(offsets, numbers, valid))
+                return _build_vector(ValueKind.FLOAT, *segment_aggregates.sums(offsets, numbers, valid))
             case "avg":
-                return _known(ValueKind.FLOAT, *segments.averages(offsets, numbers, valid))
+                return _build_vector(ValueKind.FLOAT, *segment_aggregates.averages(offsets, numbers, valid))
             case "stddev":
-                return _known(ValueKind.FLOAT, *segments.deviations(offsets, numbers, valid))
+                return _build_vector(ValueKind.FLOAT, *segment_aggregates.deviations(offsets, numbers, valid))
             case _:
                 assert aggregate.parameter is not None
                 percent = float(aggregate.parameter)
-                found = segments.percentiles(offsets, numbers, valid, percent)
+                found = segment_aggregates.percentiles(offsets, numbers, valid, percent)
                 if argument.kind is ValueKind.DURATION:
                     return round_duration(*found)
-                return _known(ValueKind.FLOAT, *found)
+                return _build_vector(ValueKind.FLOAT, *found)
 
-    def _one_by_one(self, aggregate: Aggregate, offsets: Ints, argument: Vector) -> Vector:
+    def _interpret_rows(self, aggregate: Aggregate, offsets: Ints, argument: Vector) -> Vector:
         """An aggregate of each match, interpreted in Python."""
         values = to_arrow(argument, self.unit).to_pylist()
         ends = offsets.tolist()
         found = [
-            plain_aggregate(aggregate.function, values[start:end], aggregate.parameter) for start, end in pairwise(ends)
+            compute_aggregate(aggregate.function, values[start:end], aggregate.parameter)
+            for start, end in pairwise(ends)
         ]
         kind = ValueKind.STRING if aggregate.function == "string_agg" else ValueKind.FLOAT
         return from_arrow(pa.array(found, arrow_type(kind, self.unit)), self.unit)
 
 
-def _known(kind: ValueKind, values: Ints | Floats, known: Bools) -> Vector:
+def _build_vector(kind: ValueKind, values: Ints | Floats, known: Bools) -> Vector:
     return Vector(kind, values, None if known.all() else known)
 
 
 def _aggregate_integers(function: str, kind: ValueKind, offsets: Ints, numbers: Ints, valid: Bools) -> Vector:
     """The sum of integers, NULL beyond 64 bits, or their average."""
     if function == "sum":
-        totals, carry, known = segments.integer_sums(offsets, numbers, valid)
-        return _known(kind, totals, known & (carry == 0))
-    means, known = segments.integer_averages(offsets, numbers, valid)
+        totals, carry, known = segment_aggregates.integer_sums(offsets, numbers, valid)
+        return _build_vector(kind, totals, known & (carry == 0))
+    means, known = segment_aggregates.integer_averages(offsets, numbers, valid)
     if kind is ValueKind.DURATION:
         return round_duration(means, known)
-    return _known(ValueKind.FLOAT, means, known)
+    return _build_vector(ValueKind.FLOAT, means, known)
 
 
-_FIRST_OR_LAST = {"first": segments.find_firsts, "last": segments.find_lasts}
+_FIRST_OR_LAST = {"first": segment_aggregates.find_firsts, "last": segment_aggregates.find_lasts}
 
 
 def _ends(function: str, offsets: Ints) -> Ints:
@@ -252,17 +253,17 @@ def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
     if argument.kind is ValueKind.NULL:
         return np.full(len(offsets) - 1, -1, np.int64)
     valid = to_kernel_validity(argument.valid)
-    values = as_read_only(_ordered(argument))
-    places: Ints = segments.find_extremes(as_read_only(offsets), values, valid, function == "min")
+    values = as_read_only(_to_sortable(argument))
+    places: Ints = segment_aggregates.find_extremes(as_read_only(offsets), values, valid, function == "min")
     return places
 
 
-def _one_of_each(function: str, offsets: Ints, argument: Vector) -> Ints:
+def _pick_positions(function: str, offsets: Ints, argument: Vector) -> Ints:
     """The position of the value that an aggregate picks of each match; -1 for none."""
     found = np.full(len(offsets) - 1, -1, np.int64)
     if argument.kind is ValueKind.NULL:
         return found
-    values = _ordered(argument).tolist()
+    values = _to_sortable(argument).tolist()
     valid = None if argument.valid is None else argument.valid.tolist()
     for match, (start, end) in enumerate(pairwise(offsets.tolist())):
         there = [k for k in range(start, end) if valid is None or valid[k]]
@@ -277,7 +278,7 @@ def _distinct(offsets: Ints, argument: Vector) -> Ints:
     count = len(offsets) - 1
     if argument.kind is ValueKind.NULL:
         return np.zeros(count, np.int64)
-    values = _ordered(argument)
+    values = _to_sortable(argument)
     owners = np.repeat(np.arange(count, dtype=np.int64), np.diff(offsets))
     if argument.valid is not None:
         values, owners = values[argument.valid], owners[argument.valid]
@@ -289,7 +290,7 @@ def _distinct(offsets: Ints, argument: Vector) -> Ints:
     return np.bincount(owners[fresh], minlength=count).astype(np.int64)
 
 
-def _ordered(vector: Vector) -> Ints | Floats:
+def _to_sortable(vector: Vector) -> Ints | Floats:
     """Numbers in the order of the values."""
     if vector.kind is ValueKind.BOOLEAN:
         return np.asarray(vector.values, np.int64)

@@ -9,7 +9,7 @@ FIRST. Kernels, plans and backends must return exactly these results.
 """
 
 from ensue.reference.aggregation import build_event_rows, build_result_rows, sort_matches
-from ensue.reference.conditions import Binding, Event, compute_certain_time, members, value_of
+from ensue.reference.conditions import Binding, Event, compute_certain_time, compute_value, members
 from ensue.reference.hierarchy_matches import (
     build_complex_events,
     build_layer_stream,
@@ -39,6 +39,7 @@ __all__ = [
     "compute_certain_time",
     "compute_certainty",
     "compute_next_start",
+    "compute_value",
     "find_layer_timeouts",
     "find_matches",
     "find_timeouts",
@@ -51,5 +52,4 @@ __all__ = [
     "nest_positions",
     "sort_matches",
     "summarize_matches",
-    "value_of",
 ]

@@ -8,7 +8,7 @@ from ensue.functions.interpreter import compute_aggregate
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.query import Query, ReturnItem, SortKey
 from ensue.ir.traversal import iterate_positive_atoms
-from ensue.reference.conditions import Binding, Event, members, value_of
+from ensue.reference.conditions import Binding, Event, compute_value, members
 from ensue.reference.partition import rank_match
 
 Row = dict[str, Any]
@@ -58,7 +58,7 @@ def build_result_rows(query: Query, matches: Iterable[tuple[Binding, str]]) -> l
 def _row(query: Query, match: Binding, name: str) -> Row:
     end, start = _times(match)
     standard = {"match_id": name, "start": start, "end": end, _MATCH: match}
-    return standard | {f"\0{r.name}": value_of(r.expr, match) for r in query.returns}
+    return standard | {f"\0{r.name}": compute_value(r.expr, match) for r in query.returns}
 
 
 def _times(match: Binding) -> tuple[Any, Any]:
@@ -106,7 +106,7 @@ def _value(expr: Expr, row: Row) -> Any:
     if isinstance(expr, FieldRef) and expr.name is None:
         column = f"\0{expr.variable}"
         return row[column] if column in row else row[expr.variable]
-    return value_of(expr, row[_MATCH])
+    return compute_value(expr, row[_MATCH])
 
 
 def _comparison_key(value: Any) -> tuple[bool, Any]:

@@ -22,7 +22,7 @@ def list_bindings(pattern: Pattern, partition: "Partition") -> list[Binding]:
             return [{pattern.variable: (e,)} for e in partition.candidates(pattern)]
         case Kleene(atom=atom):
             chains = _chains(partition.candidates(atom), pattern, partition)
-            return partition.listed({atom.variable: c} if c else {} for c in chains)
+            return partition.list_bindings({atom.variable: c} if c else {} for c in chains)
         case Repeat():
             return _rounds(pattern, partition)
         case Maybe(part=part):
@@ -41,7 +41,7 @@ def list_bindings(pattern: Pattern, partition: "Partition") -> list[Binding]:
             in_order = is_sequence(pattern)
             for part in parts:
                 left_bindings = joined
-                joined = partition.listed(
+                joined = partition.list_bindings(
                     left | right
                     for right in list_bindings(part, partition)
                     for left in left_bindings
@@ -124,9 +124,9 @@ def _rounds(loop: Repeat, partition: "Partition") -> list[Binding]:
             for right in nonempty
             if _in_order(left, right) and partition.near(joined := _append(left, right))
         )
-        longest = partition.listed(_distinct(longer))
+        longest = partition.list_bindings(_distinct(longer))
         if count >= least:
-            bindings = partition.listed(_distinct([*bindings, *longest]))
+            bindings = partition.list_bindings(_distinct([*bindings, *longest]))
     return bindings
 
 

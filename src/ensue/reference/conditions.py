@@ -88,10 +88,10 @@ def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
 
 
 def is_true(condition: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None) -> bool:
-    return value_of(condition, binding, i) is True
+    return compute_value(condition, binding, i) is True
 
 
-def value_of(expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None) -> object:
+def compute_value(expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None) -> object:
     """Evaluates an expression in a match; `i` is the current element, from 0."""
 
     def lookup(ref: FieldRef | Aggregate) -> object:
@@ -109,13 +109,13 @@ def value_of(expr: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None
         if ref.argument is None:
             return len(events)
         argument = ref.argument
-        values = [evaluate(argument, _fields_of(event)) for event in events]
+        values = [evaluate(argument, _get_field_reader(event)) for event in events]
         return compute_aggregate(ref.function, values, ref.parameter)
 
     return evaluate(expr, lookup)
 
 
-def _fields_of(event: Event) -> Callable[[FieldRef | Aggregate], object]:
+def _get_field_reader(event: Event) -> Callable[[FieldRef | Aggregate], object]:
     def lookup(ref: FieldRef | Aggregate) -> object:
         assert isinstance(ref, FieldRef)
         return event.values.get(ref.name or "")
@@ -149,7 +149,7 @@ def compute_interval(
     interval: Interval, binding: Mapping[str, tuple[Event, ...]]
 ) -> tuple[TimeNumber, TimeNumber] | None:
     """Returns the bounds of an interval in a match; None if an event or a time is missing."""
-    after, until = (value_of(end, binding) for end in (interval.after, interval.until))
+    after, until = (compute_value(end, binding) for end in (interval.after, interval.until))
     return None if after is None or until is None else (convert_time(after), convert_time(until))
 
 

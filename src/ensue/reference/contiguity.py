@@ -134,21 +134,21 @@ class ReferenceRuns:
 
     def _steps(self, run: Pattern, prefix: RunEvents, event: Event) -> list[PatternStep]:
         """Returns the steps of a run with an event, after greedy and reluctant preferences."""
-        allowed = self._allowed(run, prefix, event)
+        allowed = self._list_allowed_steps(run, prefix, event)
         if not self.has_loop_policy:
             return allowed
         allowed = [s for s in allowed if not self._ends_first(run, prefix, s)]
         gap = [*self._between(prefix, event), event] if prefix else [event]
-        return [s for s in allowed if not any(self._barred(s, run, prefix, e) for e in gap)]
+        return [s for s in allowed if not any(self._is_barred(s, run, prefix, e) for e in gap)]
 
-    def _barred(self, step: PatternStep, run: Pattern, prefix: RunEvents, event: Event) -> bool:
+    def _is_barred(self, step: PatternStep, run: Pattern, prefix: RunEvents, event: Event) -> bool:
         """Whether a loop prefers another step with a skipped or taken event."""
         rivals = [s for s in derive_steps(run) if is_step_preferred(s, step)]
-        allowed = self._allowed(run, prefix, event) if rivals else []
+        allowed = self._list_allowed_steps(run, prefix, event) if rivals else []
         rivals = [s for s in rivals if s in allowed and not self._ends_first(run, prefix, s)]
         return any(self._can_take(prefix, s, event) for s in rivals)
 
-    def _allowed(self, run: Pattern, prefix: RunEvents, event: Event) -> list[PatternStep]:
+    def _list_allowed_steps(self, run: Pattern, prefix: RunEvents, event: Event) -> list[PatternStep]:
         """Returns the steps that the gap before the event allows."""
         candidates = [
             s
@@ -209,7 +209,7 @@ class ReferenceRuns:
         Without a strategy of the step, an event that advanced the run ends its wait.
         """
         gap = [e for e in self._after(prefix[-1][1]) if self._in_window(prefix, e)]
-        if step.how is None and any(self._takes(run, prefix, e) for e in gap):
+        if step.how is None and any(self._takes_event(run, prefix, e) for e in gap):
             return False
         gap = [e for e in gap if self._near(step, prefix, e)]
         match step.how or self.query.strategy:
@@ -224,13 +224,13 @@ class ReferenceRuns:
         return (
             not any(self._is_violated(guard, prefix, gap) for guard in step.guards)
             and not self._ends_first(run, prefix, step)
-            and not (self.has_loop_policy and any(self._barred(step, run, prefix, e) for e in gap))
+            and not (self.has_loop_policy and any(self._is_barred(step, run, prefix, e) for e in gap))
         )
 
     def _in_window(self, prefix: RunEvents, event: Event) -> bool:
         return self.partition.near(bind([*prefix, ("", event)]))
 
-    def _takes(self, run: Pattern, prefix: RunEvents, event: Event) -> bool:
+    def _takes_event(self, run: Pattern, prefix: RunEvents, event: Event) -> bool:
         return any(self._can_take(prefix, s, event) for s in self._steps(run, prefix, event))
 
     def _is_violated(self, guard: NegationGuard, prefix: RunEvents, gap: list[Event]) -> bool:

@@ -21,7 +21,7 @@ from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms, iterate_operator_calls, iterate_positive_atoms, rewrite_expr
-from ensue.reference.conditions import Binding, Event, value_of
+from ensue.reference.conditions import Binding, Event, compute_value
 from ensue.reference.match_search import find_matches
 from ensue.reference.timeout_search import find_timeouts
 from ensue.schema import EventType, Schema, ValueKind
@@ -155,7 +155,7 @@ def _build_complex_event(
     }
     if not is_summarized(query):
         columns = ((r.name.removesuffix("@own"), r.expr) for r in query.returns)
-        values |= {name: value_of(expr, binding) for name, expr in columns}
+        values |= {name: compute_value(expr, binding) for name, expr in columns}
     positions = [e.position for e in raw_events]
     return Event(
         max(positions), layer.name, first.start, last.end, values,

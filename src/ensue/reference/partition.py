@@ -9,8 +9,7 @@ from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import Atom, Interval, Not, OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
-from ensue.ir.traits import get_parts as parts_of
-from ensue.ir.traits import is_event, is_interval_negation, is_loop, is_negation, is_sequence, precedes_then
+from ensue.ir.traits import get_parts, is_event, is_interval_negation, is_loop, is_negation, is_sequence, precedes_then
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_variables,
@@ -60,7 +59,7 @@ class Partition:
         self.fired: RepeatResults | None = None  # computed from a longer stream
         self.most: int | None = None  # limit of bindings; None: unlimited
 
-    def listed(self, ways: Iterable[Binding]) -> list[Binding]:
+    def list_bindings(self, ways: Iterable[Binding]) -> list[Binding]:
         """Lists bindings up to the limit."""
         if self.most is None:
             return list(ways)
@@ -205,7 +204,7 @@ def find_scopes(pattern: Pattern, binding: Binding) -> Iterator[NegationScope]:
         inside = {v: events for v, events in binding.items() if v in names}
         return sorted(select_outer_events(inside), key=lambda e: e.position)
 
-    inner = parts_of(pattern)
+    inner = get_parts(pattern)
     inside = bound(inner) if any(map(is_negation, inner)) else []
     for k, part in enumerate(inner):
         if is_event(part):

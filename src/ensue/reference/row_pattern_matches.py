@@ -55,7 +55,7 @@ def match_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) -> list[R
     matches: list[RowMatch] = []
     at = 0
     while at < len(rows):
-        mapping = _preferred(row_pattern, rows, at, len(matches) + 1)
+        mapping = _find_best(row_pattern, rows, at, len(matches) + 1)
         if mapping is None:
             at += 1
             continue
@@ -84,7 +84,7 @@ def compute_next_row(skip: RowSkip, match: RowMatch) -> int:
     return match.start + index
 
 
-def _preferred(row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int) -> RowMapping | None:
+def _find_best(row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int) -> RowMapping | None:
     conditions = row_pattern.conditions
 
     def fits(mapped: RowMapping) -> bool:
@@ -102,14 +102,14 @@ def _in_time(row_pattern: RowPatternQuery, first: TableRow, row: TableRow) -> bo
     """Whether a row is within WITHIN of the first row, exclusively."""
     if row_pattern.within is None:
         return True
-    first_time, time = (evaluate(row_pattern.order[0].expr, _column_of(r)) for r in (first, row))
+    first_time, time = (evaluate(row_pattern.order[0].expr, _get_column_reader(r)) for r in (first, row))
     if first_time is None or time is None:
         return False
     elapsed: Any = time - first_time  # type: ignore[operator]
     return compare("<", elapsed, row_pattern.within) is True
 
 
-def _column_of(row: TableRow) -> Callable[[FieldRef | Aggregate], object]:
+def _get_column_reader(row: TableRow) -> Callable[[FieldRef | Aggregate], object]:
     return lambda field: row[field.name] if isinstance(field, FieldRef) and field.name else None
 
 
@@ -133,28 +133,28 @@ def _ways(term: RowTerm, mapped: RowMapping, rows: _Rows, excluded: bool) -> Ite
             if rows.start + len(mapped) == (0 if place == "start" else rows.end):
                 yield mapped
         case Concatenation(parts=parts):
-            yield from _each(parts, mapped, rows, excluded)
+            yield from _match_sequence(parts, mapped, rows, excluded)
         case Alternation(parts=parts):
             for part in parts:
                 yield from _ways(part, mapped, rows, excluded)
         case Permutation():
             for parts in term.orders:
-                yield from _each(parts, mapped, rows, excluded)
+                yield from _match_sequence(parts, mapped, rows, excluded)
         case Exclusion(part=part):
             yield from _ways(part, mapped, rows, True)
         case Repetition():
-            yield from _repeated(term, 0, mapped, rows, excluded)
+            yield from _repeat(term, 0, mapped, rows, excluded)
 
 
-def _each(parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
+def _match_sequence(parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if not parts:
         yield mapped
         return
     for longer in _ways(parts[0], mapped, rows, excluded):
-        yield from _each(parts[1:], longer, rows, excluded)
+        yield from _match_sequence(parts[1:], longer, rows, excluded)
 
 
-def _repeated(term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
+def _repeat(term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if done >= term.least and not term.greedy:
         yield mapped
     if term.most is None or done < term.most:
@@ -162,7 +162,7 @@ def _repeated(term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excl
             if term.most is None and done >= term.least and len(longer) == len(mapped):
                 yield longer  # an empty round: further ones add nothing
             else:
-                yield from _repeated(term, done + 1, longer, rows, excluded)
+                yield from _repeat(term, done + 1, longer, rows, excluded)
     if done >= term.least and term.greedy:
         yield mapped
 
@@ -181,13 +181,13 @@ class MatchView:
     number: int | None
 
     def value(self, value: RowExpression) -> object:
-        def reached(leaf: FieldRef | Aggregate) -> object:
+        def read_leaf(leaf: FieldRef | Aggregate) -> object:
             assert isinstance(leaf, FieldRef)
-            return self.reached(value.reach(leaf))
+            return self.read_operand(value.reach(leaf))
 
-        return evaluate(value.expr, reached)
+        return evaluate(value.expr, read_leaf)
 
-    def reached(self, reach: RowOperand) -> object:
+    def read_operand(self, reach: RowOperand) -> object:
         match reach:
             case MatchNumber():
                 return self.number
@@ -234,7 +234,7 @@ def build_output_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) ->
     matches = match_rows(row_pattern, rows)
     if row_pattern.rows is not RowsPerMatch.ALL_AND_UNMATCHED:
         for match in matches:
-            yield from _rows_of(row_pattern, rows, match)
+            yield from _iterate_rows(row_pattern, rows, match)
         return
     by_start = {match.start: match for match in matches}
     covered: set[int] = set()
@@ -242,12 +242,12 @@ def build_output_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) ->
         covered.update(range(match.start, match.start + len(match.labels)))
     for at in range(len(rows)):
         if at in by_start:
-            yield from _rows_of(row_pattern, rows, by_start[at])
+            yield from _iterate_rows(row_pattern, rows, by_start[at])
         elif at not in covered:
             yield at, [None] * len(row_pattern.measures)
 
 
-def _rows_of(
+def _iterate_rows(
     row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch
 ) -> Iterator[tuple[int, list[object]]]:
     if row_pattern.rows is RowsPerMatch.ONE or not match.labels:

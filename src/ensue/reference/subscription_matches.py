@@ -13,7 +13,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from ensue.analyzer.normal_form import build_alternatives, find_common_key
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.ir.selection import ByTime
 from ensue.ir.subscription import (
     Concurrent,
@@ -36,8 +36,7 @@ from ensue.ir.subscription import (
     VariableField,
     VariableUse,
 )
-from ensue.ir.values import to_instant
-from ensue.ir.values import to_number as number_of
+from ensue.ir.values import to_instant, to_number
 from ensue.reference.conditions import Event
 
 Time = int | float
@@ -72,7 +71,7 @@ class FilledExpression:
     start: Time
     end: Time
     bound: VariableBindings = field(default_factory=dict)  # its variables
-    asked: tuple[FieldRequirement, ...] = ()
+    requirements: tuple[FieldRequirement, ...] = ()
     absences: tuple[AbsenceInterval, ...] = ()
 
     @property
@@ -123,19 +122,19 @@ class ReferenceStream:
             return False
         return compare_values(operator, value, operand)
 
-    def place(self, positions: Iterable[int]) -> places.ConvexHull | None:
+    def place(self, positions: Iterable[int]) -> geometry.ConvexHull | None:
         """Returns the hull of all members' places; members without a place are ignored."""
         member_corners = [self.corners.get(p, ()) for p in sorted(positions)]
         corners = [corner for corners_ in member_corners for corner in corners_]
-        if corners and self.space == places.EARTH:
+        if corners and self.space == geometry.EARTH:
             corners = [(_unwrap_longitude(x, corners[0][0]), y) for x, y in corners]
-        return places.build_hull(corners)
+        return geometry.build_hull(corners)
 
 
 def find_subscription_matches(subscription: Subscription, stream: ReferenceStream) -> list[SubscriptionMatch]:
     """Returns all matches in the order in which they become known."""
     evaluator = _Evaluator(subscription, stream)
-    keys = {evaluator.match(value): evaluator.key(value) for value in evaluator.whole()}
+    keys = {evaluator.match(value): evaluator.key(value) for value in evaluator.iterate_assignments()}
     return select_matches(keys, subscription.select).delivered
 
 
@@ -185,7 +184,7 @@ class _Evaluator:
         self.tied = all(key is not None for key in keys)
         self._values: dict[Expression, list[FilledExpression]] = {}
 
-    def whole(self) -> Iterator[FilledExpression]:
+    def iterate_assignments(self) -> Iterator[FilledExpression]:
         """Yields the assignments of the root that satisfy all conditions."""
         within = self.subscription.within
         for value in self.values(self.subscription.root):
@@ -210,12 +209,12 @@ class _Evaluator:
         if not self.tied:
             return None
         tied: dict[tuple[int, str], set[tuple[int, str]]] = {}
-        for asked in value.asked:
-            reference = asked.predicate.value
+        for requirement in value.requirements:
+            reference = requirement.predicate.value
             assert isinstance(reference, VariableField)
-            if asked.predicate.operator == "=":
+            if requirement.predicate.operator == "=":
                 (other,) = value.bound[reference.variable].members
-                left, right = (asked.event.position, asked.predicate.name), (other, reference.name)
+                left, right = (requirement.event.position, requirement.predicate.name), (other, reference.name)
                 joined = tied.get(left, {left}) | tied.get(right, {right})
                 tied |= dict.fromkeys(joined, joined)
         for group in tied.values():
@@ -247,7 +246,7 @@ class _Evaluator:
                     if max(a.start, b.start) - min(a.end, b.end) <= allowed:
                         yield both
             case SpatialCondition(place=Region() as region, part=part):
-                shape = places.parse_region(region.text, self.stream.space)
+                shape = geometry.parse_region(region.text, self.stream.space)
                 for value in self.values(part):
                     if self._fits(expression, shape, value):
                         yield value
@@ -272,9 +271,9 @@ class _Evaluator:
         rest = [p for p in predicates if not isinstance(p.value, VariableField)]
         for event in self.stream.events:
             if all(self.stream.holds(event, p.name, p.operator, p.value) for p in rest):
-                asked = tuple(FieldRequirement(event, p) for p in open_)
+                requirements = tuple(FieldRequirement(event, p) for p in open_)
                 members = {event.position: event}
-                yield FilledExpression(members, event.start, event.end, asked=asked)
+                yield FilledExpression(members, event.start, event.end, requirements=requirements)
 
     def _all(self, parts: Sequence[Expression]) -> Iterator[FilledExpression]:
         combined = self.values(parts[0])
@@ -326,26 +325,26 @@ class _Evaluator:
         )
 
     def _satisfies_comparisons(self, value: FilledExpression, bound: VariableBindings) -> bool:
-        for asked in value.asked:
-            reference = asked.predicate.value
+        for requirement in value.requirements:
+            reference = requirement.predicate.value
             assert isinstance(reference, VariableField)
             if reference.variable not in bound:
                 return False
             (other,) = bound[reference.variable].members.values()
             other_value = self.stream.value(other, reference.name)
-            name, operator = asked.predicate.name, asked.predicate.operator
-            if not self.stream.holds(asked.event, name, operator, other_value):
+            name, operator = requirement.predicate.name, requirement.predicate.operator
+            if not self.stream.holds(requirement.event, name, operator, other_value):
                 return False
         return True
 
     def _fits(
-        self, test: SpatialCondition, place: places.ConvexHull | places.Shape | None, q: FilledExpression
+        self, test: SpatialCondition, place: geometry.ConvexHull | geometry.Shape | None, q: FilledExpression
     ) -> bool:
         subscription, number = self.subscription, test.number
         if number is None:
             number = subscription.same_place if test.where is SpatialRelation.SAME else 0.0
         relation = test.comparison, number, subscription.equal, self.stream.space
-        return places.evaluate_relation(test.where, place, self.stream.place(q.members), *relation)
+        return geometry.evaluate_relation(test.where, place, self.stream.place(q.members), *relation)
 
 
 def _unwrap_longitude(x: float, origin: float) -> float:
@@ -361,25 +360,25 @@ def _combine(a: FilledExpression, b: FilledExpression) -> FilledExpression | Non
     """Combines two assignments if their variables agree and share no other events."""
     shared: set[int] = set()
     for variable in a.bound.keys() & b.bound.keys():
-        if not _same(a.bound[variable], b.bound[variable]):
+        if not _are_same(a.bound[variable], b.bound[variable]):
             return None
         shared |= a.bound[variable].positions
     if (a.positions & b.positions) - shared:
         return None
     absences = (*a.absences, *(x for x in b.absences if x not in a.absences))
-    asked = (*a.asked, *(x for x in b.asked if x not in a.asked))
+    requirements = (*a.requirements, *(x for x in b.requirements if x not in a.requirements))
     members, bound = {**a.members, **b.members}, {**a.bound, **b.bound}
     start, end = min(a.start, b.start), max(a.end, b.end)
-    return FilledExpression(members, start, end, bound, asked, absences)
+    return FilledExpression(members, start, end, bound, requirements, absences)
 
 
-def _same(a: FilledExpression, b: FilledExpression) -> bool:
+def _are_same(a: FilledExpression, b: FilledExpression) -> bool:
     """Whether two assignments have the same events in the same roles."""
     return (
         a.positions == b.positions
-        and (a.start, a.end, a.asked, a.absences) == (b.start, b.end, b.asked, b.absences)
+        and (a.start, a.end, a.requirements, a.absences) == (b.start, b.end, b.requirements, b.absences)
         and a.bound.keys() == b.bound.keys()
-        and all(_same(a.bound[v], b.bound[v]) for v in a.bound)
+        and all(_are_same(a.bound[v], b.bound[v]) for v in a.bound)
     )
 
 
@@ -418,4 +417,4 @@ def normalize_value(value: Any) -> Any:
     """
     if isinstance(value, date):
         return to_instant(value)
-    return number_of(value) if isinstance(value, Decimal) else value
+    return to_number(value) if isinstance(value, Decimal) else value

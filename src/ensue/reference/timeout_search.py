@@ -11,8 +11,7 @@ part, whatever other parts took.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ensue.analyzer.derivatives import derive_all
-from ensue.analyzer.derivatives import derive_steps as steps_of
+from ensue.analyzer.derivatives import derive_all, derive_steps
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.traits import get_parts, is_negation, is_optional, is_sequence
@@ -42,7 +41,7 @@ def find_timeouts(query: Query, events: Sequence[Event], most: int | None = None
             if most is not None and number >= most:
                 raise TooManyBindings(steps[-1][1].position)
             runs = partition.contiguity.runs(steps, ended=True)
-            if any(_waits(partition, run, steps) for run in runs):
+            if any(_can_wait(partition, run, steps) for run in runs):
                 result.append(bind(steps))
     return sorted(result, key=lambda binding: rank_match(query.pattern, binding))
 
@@ -58,7 +57,7 @@ def _partial(partition: Partition, steps: RunEvents) -> Iterator[RunEvents]:
 def _extend(partition: Partition, steps: RunEvents) -> Iterator[RunEvents]:
     """Yields the partial matches with one more event."""
     runs = derive_all(partition.query.pattern, tuple(v for v, _ in steps))
-    for variable in dict.fromkeys(step.variable for run in runs for step in steps_of(run)):
+    for variable in dict.fromkeys(step.variable for run in runs for step in derive_steps(run)):
         for event in partition.events:
             longer = [*steps, (variable, event)]
             is_later = not steps or event.position > steps[-1][1].position
@@ -66,12 +65,12 @@ def _extend(partition: Partition, steps: RunEvents) -> Iterator[RunEvents]:
                 yield longer
 
 
-def _waits(partition: Partition, run: Pattern, steps: RunEvents) -> bool:
+def _can_wait(partition: Partition, run: Pattern, steps: RunEvents) -> bool:
     """Whether missing events were still possible."""
     if is_optional(run) or _starts_after_negation(partition, run, bind(steps)):
         return False
     forbidden = _forbidden(partition, run, bind(steps))
-    possible = (step for step in steps_of(run) if not (forbidden and step.how is None))
+    possible = (step for step in derive_steps(run) if not (forbidden and step.how is None))
     return any(partition.contiguity.can_wait(run, steps, step) for step in possible)
 
 
@@ -95,11 +94,11 @@ def _starts_after_negation(partition: Partition, rest: Pattern, binding: Binding
     return any(
         partition.occurs(scope, binding)
         for scope in find_scopes(partition.query.pattern, binding)
-        if not scope.after and scope.before and _known(partition, scope, missing)
+        if not scope.after and scope.before and _is_known(partition, scope, missing)
     )
 
 
-def _known(partition: Partition, scope: NegationScope, missing: set[str]) -> bool:
+def _is_known(partition: Partition, scope: NegationScope, missing: set[str]) -> bool:
     """Whether no missing variable affects which events a negation forbids."""
     negated = {a.variable for a in iterate_atoms(scope.negation)}
     used = map(get_variables, partition.query.where)

@@ -152,12 +152,12 @@ def _result(applied: OperatorCall, views: Sequence[Any], inputs: Sequence[Event]
     start, end = clamp_times(low, high, *(_time(applied, value) for value in returned[:2]))
     values = dict(inputs[0].values) if len(inputs) == 1 else {}
     assert applied.time is not None
-    values |= {"start": _typed(applied.time, start)}
-    values |= {"end": _typed(applied.time, end)}
+    values |= {"start": _convert_value(applied.time, start)}
+    values |= {"end": _convert_value(applied.time, end)}
     numbers: dict[str, Any] = {}
     for (name, kind), value in zip(operator.z, returned[2:], strict=True):
         numbers[name] = _convert_attribute(applied, kind, value)
-        values[name] = _typed(kind, numbers[name])
+        values[name] = _convert_value(kind, numbers[name])
     positions = [e.begin for e in members] + [e.position for e in members]
     name = f"result of {operator.name}"
     return Event(max(positions), name, start, end, values, members, min(positions), numbers)
@@ -209,7 +209,7 @@ def _convert_attribute(applied: OperatorCall, kind: ValueKind, value: Any) -> An
             return _to_integer(applied, kind, value)
 
 
-def _typed(kind: ValueKind, value: Any) -> object:
+def _convert_value(kind: ValueKind, value: Any) -> object:
     """Converts a number to the value that conditions read."""
     match kind:
         case ValueKind.TIMESTAMP:

@@ -57,9 +57,9 @@ class CompiledQuery:
             schema,
             self.shape.arrow,
             self.plan.residual,
-            columns_of=self.shape.columns_of(query),
-            whole_of=self.shape.whole_of(query),
-            named_by=self.shape.identity_of(query),
+            columns_of=self.shape.get_columns(query),
+            whole_of=self.shape.get_event_columns(query),
+            named_by=self.shape.get_identity_columns(query),
             query_fingerprint=self.identity or compute_fingerprint(self.query),
         )
 
@@ -78,7 +78,7 @@ class CompiledQuery:
             if why_not_adaptive(self.plan) is None:
                 adviser = CostBasedAdviser(self, query, schema, self.planning)
                 return AdaptiveEngine(self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits)
-        known = None if nullable or counted else self.program.again()
+        known = None if nullable or counted else self.program.copy()
         return Engine(
             self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits,
             program=known,
@@ -120,7 +120,7 @@ def build_result(
     query, schema = prepared.physical
     chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
     if matches.count > FEW_EVENTS and not chosen_from:
-        whole_of = prepared.shape.whole_of(query)
+        whole_of = prepared.shape.get_event_columns(query)
         size = matches.nbytes + estimate_result_bytes(matches, events, query, whole_of)
         held = MemoryUsage(0, matches.number, size, events.num_rows - 1, None)
         MemoryBudget(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
@@ -135,7 +135,7 @@ def sort_by_time(prepared: CompiledQuery, matches: Matches, events: pa.Table) ->
 
 def get_result_schema(prepared: CompiledQuery) -> pa.Schema:
     """The columns of a query's result."""
-    return prepared.result.wanted
+    return prepared.result.output_schema
 
 
 def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
@@ -145,5 +145,5 @@ def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
 
 def find_unseen_types(prepared: CompiledQuery, matcher: AnyEngine) -> frozenset[str]:
     """The types of a query's positive variables that no event had."""
-    wanted = {n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)}
-    return frozenset(wanted.intersection(matcher.unseen_types()))
+    names = {n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)}
+    return frozenset(names.intersection(matcher.unseen_types()))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
-from ensue.engine import memory_budget as asking_less
+from ensue.engine import memory_budget
 from ensue.engine.memory_budget import get_machine_memory
 from ensue.errors import LimitWarning
 from ensue.ir.traversal import find_subset_variables
@@ -46,9 +46,9 @@ def predict_overflow(prepared: CompiledQuery, events: pa.Table | None = None) ->
         from ensue.engine.sampling import sample_statistics
 
         statistics = sample_statistics(prepared, events, sample=SAMPLE)
-    expected = _expected(prepared, statistics, events)
+    expected = _estimate_plan(prepared, statistics, events)
     found = expected.matches * (1 if events is None else events.num_rows)
-    exceeded = _exceeded(prepared.planning.limits, expected.partial, found)
+    exceeded = _find_exceeded_limit(prepared.planning.limits, expected.partial, found)
     if exceeded is None:
         return None
     what = "for each event of the stream" if events is None else "in all"
@@ -56,11 +56,11 @@ def predict_overflow(prepared: CompiledQuery, events: pa.Table | None = None) ->
         "this query will probably be stopped: it is expected to hold about "
         f"{format_number(expected.partial)} partial matches at a time and to find {format_number(found)} "
         f"matches {what}, more than {exceeded}\n"
-        f"{asking_less.format_hint(query)}"
+        f"{memory_budget.format_hint(query)}"
     )
 
 
-def _exceeded(limits: MatcherLimits, partial: float, found: float) -> str | None:
+def _find_exceeded_limit(limits: MatcherLimits, partial: float, found: float) -> str | None:
     """The limit that these numbers of partial matches and matches exceed; None: none."""
     size = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
     if partial * PARTIAL_MATCH_BYTES > size or found * MATCH_BYTES > size:
@@ -77,9 +77,9 @@ def takes_subsets(prepared: CompiledQuery) -> bool:
     return bool(find_subset_variables(query.pattern, query.strategy))
 
 
-def _expected(prepared: CompiledQuery, statistics: Statistics, events: pa.Table | None) -> PlanEstimate:
+def _estimate_plan(prepared: CompiledQuery, statistics: Statistics, events: pa.Table | None) -> PlanEstimate:
     plan = prepared.plan
-    load = Cardinalities.of(plan.query, plan.roles, statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, statistics)
     if events is not None:
         most = max(1.0, events.num_rows / load.partitions)
         load = replace(load, window=most if plan.query.within is None else min(load.window, most))

@@ -31,9 +31,9 @@ class BufferedEvents:
     events: pa.Table  # with ordinals, since duplicates may have been dropped
     rows: Rows
 
-    def placed(self, matches: Matches) -> Matches:
+    def renumber(self, matches: Matches) -> Matches:
         """Matches with row numbers of these events."""
-        return matches.moved(lambda rows: find_positions(self.rows, rows))
+        return matches.map_rows(lambda rows: find_positions(self.rows, rows))
 
 
 class _Part(NamedTuple):
@@ -43,7 +43,7 @@ class _Part(NamedTuple):
     rows: Rows
     numbers: Rows  # ordinals
 
-    def only(self, rows: Rows) -> "_Part":
+    def take(self, rows: Rows) -> "_Part":
         places = np.searchsorted(self.rows, rows)
         return _Part(take_rows(self.events, places), self.rows[places], self.numbers[places])
 
@@ -71,11 +71,11 @@ class EventBuffer:
             numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
             self._append(_Part(events, np.arange(first, first + count), numbers))
             return
-        wanted = np.zeros(count, np.bool_)
+        selected = np.zeros(count, np.bool_)
         for rows in members:
-            wanted[rows[rows >= first] - first] = True
-        numbers = self._twins.ordinals(events, wanted)
-        places = np.flatnonzero(wanted)
+            selected[rows[rows >= first] - first] = True
+        numbers = self._twins.ordinals(events, selected)
+        places = np.flatnonzero(selected)
         if len(places) < count:
             events, numbers = take_rows(events, places), numbers[places]
         self._append(_Part(events, first + places, numbers))
@@ -98,20 +98,20 @@ class EventBuffer:
             kept -= 1
             size += len(self._parts[kept].rows)
         if len(self._parts) - kept > 1:
-            self._parts[kept:] = [self._joined(self._parts[kept:])]
+            self._parts[kept:] = [self._join_parts(self._parts[kept:])]
 
-    def _joined(self, parts: Sequence[_Part]) -> _Part:
+    def _join_parts(self, parts: Sequence[_Part]) -> _Part:
         if not parts:
             return _Part(create_empty_table(self._arrow), np.zeros(0, np.int64), np.zeros(0, np.int64))
         tables, rows, numbers = zip(*parts, strict=True)
-        events = pa.concat_tables([self._fitting(table) for table in tables]).combine_chunks()
+        events = pa.concat_tables([self._fit_schema(table) for table in tables]).combine_chunks()
         return _Part(events, np.concatenate(rows), np.concatenate(numbers))
 
-    def _fitting(self, events: pa.Table) -> pa.Table:
+    def _fit_schema(self, events: pa.Table) -> pa.Table:
         return events if events.schema.equals(self._arrow) else events.cast(self._arrow)
 
-    def _held(self, part: _Part) -> BufferedEvents:
-        events = self._fitting(part.events).append_column(ORDINAL, pa.array(part.numbers))
+    def _get_buffered(self, part: _Part) -> BufferedEvents:
+        events = self._fit_schema(part.events).append_column(ORDINAL, pa.array(part.numbers))
         return BufferedEvents(events, part.rows)
 
     @property
@@ -122,27 +122,27 @@ class EventBuffer:
     def keep(self, rows: Rows) -> None:
         """Drops the events of other rows."""
         if len(rows) < self._count:
-            self._parts = [self._joined([self._one().only(rows)])] if len(rows) else []
+            self._parts = [self._join_parts([self._merge_parts().take(rows)])] if len(rows) else []
             self._fresh, self._count = 0, len(rows)
         self._needed = len(rows)
 
-    def _one(self) -> _Part:
+    def _merge_parts(self) -> _Part:
         """All events as one part."""
         if len(self._parts) != 1:
-            joined = self._joined(self._parts)
+            joined = self._join_parts(self._parts)
             self._parts, self._fresh = [joined] if len(joined.rows) else [], 0
             return joined
         return self._parts[0]
 
-    def of(self, found: Iterable[Matches]) -> BufferedEvents:
+    def get_events(self, found: Iterable[Matches]) -> BufferedEvents:
         """The events of matches, and maybe others."""
         rows = [m.elements(v) for m in found if m.count for v in m.variables]
         members = sorted_unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
         members = members[members >= 0]
         if len(members) > FEW_MEMBERS:
-            one = self._one()
-            return self._held(one if 2 * len(members) > self._count else one.only(members))
-        return self._held(self._joined([self._event(row) for row in members.tolist()]))
+            one = self._merge_parts()
+            return self._get_buffered(one if 2 * len(members) > self._count else one.take(members))
+        return self._get_buffered(self._join_parts([self._event(row) for row in members.tolist()]))
 
     def _event(self, row: int) -> _Part:
         """The event of a row."""
@@ -166,7 +166,7 @@ class EventBuffer:
 
     def save(self) -> tuple[bytes, dict[str, npt.NDArray[np.generic]]]:
         """The events, and arrays to be saved with them."""
-        whole = self._held(self._one())
+        whole = self._get_buffered(self._merge_parts())
         return serialize_table(whole.events), {"rows": whole.rows, **self._twins.save()}
 
     def restore(self, events: bytes, arrays: dict[str, npt.NDArray[np.generic]]) -> None:

@@ -57,8 +57,8 @@ def find_relevant_rows(prepared: CompiledQuery, events: pa.Table, in_order: bool
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
-    sample = scan.roles_of(pa.concat_tables(pieces).combine_chunks())
+    sample = scan.get_roles(pa.concat_tables(pieces).combine_chunks())
     if np.count_nonzero(sample) > (FEW if in_order else MOST) * len(sample):
         return None
-    rows = [np.flatnonzero(scan.roles_of(events.slice(begin, BLOCK)) != 0) + begin for begin in range(0, count, BLOCK)]
+    rows = [np.flatnonzero(scan.get_roles(events.slice(begin, BLOCK)) != 0) + begin for begin in range(0, count, BLOCK)]
     return np.concatenate(rows)

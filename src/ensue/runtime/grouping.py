@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def split_result_modifiers(
-    asked: Sequence[QuerySpec], *, emit_timeouts: bool = False
+    specs: Sequence[QuerySpec], *, emit_timeouts: bool = False
 ) -> "tuple[tuple[QuerySpec, ...], dict[int, ResultAggregation]]":
     """Queries without result modifiers, and the modifiers by query number."""
     stripped, finishing = [], {}
-    for one in asked:
-        query, last = strip_result_modifiers(one.query)
+    for spec in specs:
+        query, last = strip_result_modifiers(spec.query)
         if last is not None:
-            finishing[one.number] = last
+            finishing[spec.number] = last
             if emit_timeouts and last.whole.grouped:
                 raise QueryError(
                     "emit_timeouts=True cannot be combined with GROUP BY and TOTAL: partial "
                     "matches would be counted as matches",
                     hint="leave one of them out",
                 )
-        stripped.append(replace(one, query=query))
+        stripped.append(replace(spec, query=query))
     return tuple(stripped), finishing
 
 
@@ -49,7 +49,7 @@ def describe_result_modifiers(finishing: "ResultAggregation") -> str:
     """The result modifiers as a section of EXPLAIN."""
     lines = ["whole result"]
     if finishing.whole.grouped:
-        shown = ", ".join(_told(column) for column in finishing.columns)
+        shown = ", ".join(_describe_column(column) for column in finishing.columns)
         lines.append(f"  RETURN {shown}")
     if finishing.whole.keys == ():
         lines.append("  TOTAL: all matches are one group")
@@ -59,23 +59,23 @@ def describe_result_modifiers(finishing: "ResultAggregation") -> str:
     return "\n".join(lines)
 
 
-def _told(column: "ResultColumn") -> str:
+def _describe_column(column: "ResultColumn") -> str:
     if column.over is None:
         return format_name(column.name)
     inside = "*" if column.over.function == "count" else column.source.strip()
     return f"{column.over.function}({inside}) AS {format_name(column.name)}"
 
 
-def require_finite_result(asked: Iterable[QuerySpec]) -> None:
+def require_finite_result(specs: Iterable[QuerySpec]) -> None:
     """Raises a QueryError for result modifiers in a stream."""
-    for one in asked:
-        if one.query.whole is not None:
-            with name_query_in_errors(one.name):
+    for spec in specs:
+        if spec.query.whole is not None:
+            with name_query_in_errors(spec.name):
                 raise QueryError(
                     "GROUP BY, ORDER BY, TOTAL and FETCH FIRST are about a whole result, and that "
                     "of a stream never ends",
                     hint="write the matches to a table (ensue.start), and ask that table: "
                     "spark.read, DuckDB, or ensue.sql",
-                    span=one.query.whole.span,
-                    text=one.query.text,
+                    span=spec.query.whole.span,
+                    text=spec.query.text,
                 )

@@ -25,43 +25,43 @@ _TABLES: dict[str, Archive] = {}  # archives in memory of these streams, by dige
 
 
 def format_pipeline(
-    asked: Sequence[QuerySpec],
+    specs: Sequence[QuerySpec],
     source: SourceSchema,
     options: RunOptions,
     key_groups: int,
-    pasts: ArchiveSet = NO_ARCHIVES,
+    archive_set: ArchiveSet = NO_ARCHIVES,
 ) -> str:
     """The text of a pipeline of these queries."""
     planning = options.planning
     return json.dumps(
         {
             "format": FORMAT,
-            "asked": [_described(one) for one in asked],
-            **source.described(),
+            "queries": [_describe_spec(spec) for spec in specs],
+            **source.to_dict(),
             "key_groups": key_groups,
             "emit_timeouts": options.emit_timeouts,
             "levels": options.levels,
             "trace": options.trace,
-            "planning": None if planning == DEFAULT_OPTIONS else planning.described(),
-            "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+            "planning": None if planning == DEFAULT_OPTIONS else planning.to_dict(),
+            "operators": {o.name: o.fingerprint for spec in specs for o in spec.operators},
             **({} if options.ids else {"ids": False}),
             **({"flat": True} if options.flat else {}),
-            **_past(asked, options, pasts),
+            **_describe_archives(specs, options, archive_set),
         }
     )
 
 
-def _past(asked: Sequence[QuerySpec], options: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
+def _describe_archives(specs: Sequence[QuerySpec], options: RunOptions, archive_set: ArchiveSet) -> dict[str, Any]:
     """The archives that queries read."""
-    names = {j.archive for one in asked if isinstance(one.query, ArchiveJoinQuery)
-             for j in one.query.joins}  # fmt: skip
-    names |= set() if pasts.own is None else {pasts.own}
+    names = {j.archive for spec in specs if isinstance(spec.query, ArchiveJoinQuery)
+             for j in spec.query.joins}  # fmt: skip
+    names |= set() if archive_set.own is None else {archive_set.own}
     if not names:
         return {}
     return {
-        "archives": {name: pasts.archives[name].described() for name in sorted(names)},
-        "archive": pasts.own,
-        "cut": pasts.cut,
+        "archives": {name: archive_set.archives[name].describe() for name in sorted(names)},
+        "archive": archive_set.own,
+        "cut": archive_set.cut,
         "access": options.access.access,
         "latency": options.access.latency,
     }
@@ -72,10 +72,10 @@ def format_stage(chain: str, number: int) -> str:
     return json.dumps({**json.loads(chain), "stage": number})
 
 
-def _described(one: QuerySpec) -> dict[str, Any]:
-    kind = find_kind(one.query)
-    described: dict[str, Any] = resolve_name(kind.describe)(one.query)
-    return {"name": one.name, "number": one.number, "kind": kind.name, **described}
+def _describe_spec(spec: QuerySpec) -> dict[str, Any]:
+    kind = find_kind(spec.query)
+    described: dict[str, Any] = resolve_name(kind.describe)(spec.query)
+    return {"name": spec.name, "number": spec.number, "kind": kind.name, **described}
 
 
 def parse_stage(text: str) -> dict[str, Any]:
@@ -94,37 +94,37 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
     """The arguments of a workload, from the texts of its stages and its user operators."""
     stages = [parse_stage(text) for text in texts]
     operators = tuple(operators)
-    asked: dict[int, QuerySpec] = {}
+    specs: dict[int, QuerySpec] = {}
     for stage in stages:
         known = restore_operators(stage["operators"], operators)
-        for one in stage["asked"]:
-            query = resolve_name(get_kind(one["kind"]).parse)(one, known)
-            asked[one["number"]] = QuerySpec(query, one["name"], one["number"])
+        for described in stage["queries"]:
+            query = resolve_name(get_kind(described["kind"]).parse)(described, known)
+            specs[described["number"]] = QuerySpec(query, described["name"], described["number"])
     first, levels = stages[0], stages[0]["levels"]
     return {
-        "asked": tuple(asked[number] for number in sorted(asked)),
-        "source": SourceSchema.again(first),
+        "specs": tuple(specs[number] for number in sorted(specs)),
+        "source": SourceSchema.from_dict(first),
         "options": RunOptions(
             emit_timeouts=first["emit_timeouts"],
             levels=tuple(levels) if isinstance(levels, list) else levels,
             trace=first["trace"],
             streaming=True,
-            planning=PlannerOptions.of(first["planning"]),
+            planning=PlannerOptions.from_dict(first["planning"]),
             access=AccessOptions(first.get("access"), first.get("latency")),
             ids=first.get("ids", True),
             flat=first.get("flat", False),
         ),
         "key_groups": max(stage["key_groups"] for stage in stages),
-        "pasts": _pasts(stages),
+        "archive_set": _reopen_archives(stages),
     }
 
 
-def _pasts(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
+def _reopen_archives(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
     """Reopens the archives of all stages."""
     described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
     from ensue.archives.factory import reopen_archive
 
-    archives = {name: reopen_archive(one, _TABLES) for name, one in described.items()}
+    archives = {name: reopen_archive(values, _TABLES) for name, values in described.items()}
     first = stages[0]
     return ArchiveSet(archives, first.get("archive"), first.get("cut"))
 
@@ -140,16 +140,16 @@ def find_started_set(identity: str) -> SubscriptionsSpec:
     return _SETS[identity]
 
 
-def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) -> None:
+def register_job(specs: Iterable[QuerySpec], archive_set: ArchiveSet = NO_ARCHIVES) -> None:
     """Registers the operators and archives of a stream, which finishing it needs."""
-    for archive in pasts.archives.values():
-        described = archive.described()
+    for archive in archive_set.archives.values():
+        described = archive.describe()
         if described["kind"] == "table":
             _TABLES[str(described["version"])] = archive
-    for one in asked:
-        if isinstance(one.query, SubscriptionsSpec):
-            _SETS[one.query.log.identity] = one.query
-        for operator in one.operators:
+    for spec in specs:
+        if isinstance(spec.query, SubscriptionsSpec):
+            _SETS[spec.query.log.identity] = spec.query
+        for operator in spec.operators:
             _BEGUN[operator.name, operator.fingerprint] = operator
 
 

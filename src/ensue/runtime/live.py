@@ -48,7 +48,7 @@ class LiveWorkload:
         self.events = self.late = self.dropped = self.matches = 0
         self.late_events: list[pa.Table] = []  # not delivered yet
         self._types = workload.types
-        self._stages: list[PipelineStage] = [work.whole() for work in workload.works]
+        self._stages: list[PipelineStage] = [work.as_single_stage() for work in workload.works]
         self._parts = self._create_matchers()
         self._fresh = True  # whether the matchers are empty
         self._outputs = {output.number: output for output in workload.outputs}
@@ -91,7 +91,7 @@ class LiveWorkload:
         self._require_open()
         with self._all_or_nothing(LONG):
             self._fresh = False
-            left = StageInput.of(self.order.finish())
+            left = StageInput.from_events(self.order.finish())
             results = [(stage, matcher.feed(left)) for stage, matcher in self._parts]
             results += [(stage, matcher.finish()) for stage, matcher in self._parts]
             result = self._concat(results)
@@ -104,7 +104,7 @@ class LiveWorkload:
         results = []
         for stage, matcher in self._parts:
             if events.num_rows:
-                results.append((stage, matcher.feed(StageInput.of(events))))
+                results.append((stage, matcher.feed(StageInput.from_events(events))))
             due = matcher.deadline()
             if now is not None and (alone or (due is not None and due < now)):
                 results.append((stage, matcher.advance(now)))
@@ -113,9 +113,9 @@ class LiveWorkload:
     def _concat(self, results: Sequence[tuple[PipelineStage, list[pa.Table]]]) -> Mapping[Name, pa.Table]:
         by_name: dict[Name, list[pa.Table]] = {}
         for stage, tables in results:
-            for number, table in stage.delivered(tables):
+            for number, table in stage.iterate_outputs(tables):
                 output = self._outputs[number]
-                by_name.setdefault(output.name, []).append(output.given(table))
+                by_name.setdefault(output.name, []).append(output.convert(table))
                 self.matches += table.num_rows
         joined = {n: t[0] if len(t) == 1 else pa.concat_tables(t) for n, t in by_name.items()}
         return self._empty | joined

@@ -38,9 +38,9 @@ class LiveMatcher:
             self.store.add(events, first, None)
             result = self._result(matches)
             if self.store.is_full:
-                self.store.keep(self.engine.held_rows())
+                self.store.keep(self.engine.get_held_rows())
             return result
-        kept = self.engine.held_rows()
+        kept = self.engine.get_held_rows()
         self.store.add(events, first, [kept, *(matches.elements(v) for v in matches.variables)])
         result = self._result(matches)
         self.store.keep(kept)
@@ -49,7 +49,7 @@ class LiveMatcher:
     def advance(self, now: float) -> pa.Table:
         """The matches that the watermark `now` completes."""
         result = self._result(self.engine.advance(now))
-        self.store.keep(self.engine.held_rows())
+        self.store.keep(self.engine.get_held_rows())
         self.store.forget_before(now)
         return result
 
@@ -64,7 +64,7 @@ class LiveMatcher:
             if now is not None:
                 self.engine.advance(now)
         self.engine.hand_over()
-        self.store.add(events, first, [self.engine.held_rows()])
+        self.store.add(events, first, [self.engine.get_held_rows()])
         if now is not None:
             self.store.forget_before(now)
 
@@ -75,7 +75,7 @@ class LiveMatcher:
             return False
         keys = self.prepared.plan.query.equivalence
         engine.drop_keys([events.column(key.field_name) for key in keys])
-        self.store.keep(engine.held_rows())
+        self.store.keep(engine.get_held_rows())
         return True
 
     def finish(self) -> pa.Table:
@@ -85,22 +85,22 @@ class LiveMatcher:
         self.engine.hand_over()
         if not matches.count and self._nothing is not None:
             return self._nothing
-        table = self._built(matches, self.store.of([matches]))
+        table = self._build_table(matches, self.store.get_events([matches]))
         if self._nothing is None:
             self._nothing = table.slice(0, 0)
         return table
 
-    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
-        return build_result(self.prepared, known.placed(matches), known.events)
+    def _build_table(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        return build_result(self.prepared, known.renumber(matches), known.events)
 
     def ranked_result(self, matches: Matches, known: BufferedEvents) -> pa.Table:
         """The result of matches, with the column of their ranks."""
         query, schema = self.prepared.shape.physical(self.prepared.query)
-        columns, residual = self.prepared.shape.columns_of(query), self.prepared.plan.residual
-        placed = known.placed(matches)
+        columns, residual = self.prepared.shape.get_columns(query), self.prepared.plan.residual
+        placed = known.renumber(matches)
         found = filter_matches(placed, known.events, query, schema, residual, columns)
         result = build_result(self._accepting_all, found, known.events)
-        in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
+        in_stream = found.map_rows(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
         return result.append_column(RANK, rank_matches(in_stream, self.prepared.query))
 
     @cached_property
@@ -126,7 +126,7 @@ class LiveMatcher:
         return self.engine.held_bytes + self.store.nbytes
 
     def save(self) -> bytes:
-        self.store.keep(self.engine.held_rows())
+        self.store.keep(self.engine.get_held_rows())
         events, arrays = self.store.save()
         return pack_state({}, arrays, {"engine": self.engine.save(), "events": events})
 

@@ -67,23 +67,23 @@ class ArchiveSet:
     # was empty
     cut: int | float | None = None
     archiving: "ArchiveSink | None" = None  # how the own archive is written
-    given: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)  # not pinned
+    unpinned: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)
 
-    def owning(self, name: str, archive: "Archive") -> "ArchiveSet":
+    def with_own_archive(self, name: str, archive: "Archive") -> "ArchiveSet":
         """The set with an archive that the stream writes."""
         archives = {**self.archives, name: archive}
         return replace(self, archives=archives, own=name, cut=_find_cut(archive.pinned()))
 
-    def renewed(self) -> "ArchiveSet":
+    def renew(self) -> "ArchiveSet":
         """The set with the current end of the own archive as the cut."""
-        return self if self.own is None else self.owning(self.own, self.archives[self.own])
+        return self if self.own is None else self.with_own_archive(self.own, self.archives[self.own])
 
     @property
     def travelling(self) -> "ArchiveSet":
         """The part that tasks need."""
-        return replace(self, given={})
+        return replace(self, unpinned={})
 
-    def past(self, name: str, unit: "Unit") -> "ArchivedEvents":
+    def open_archived_events(self, name: str, unit: "Unit") -> "ArchivedEvents":
         """The archived events of a new key group."""
         from ensue.operators.archive_join.archived_events import ArchivedEvents
 
@@ -135,11 +135,11 @@ def open_archives(archives: object, own: object, *, streaming: bool = False) -> 
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
     pinned = {name: archive.pinned() for name, archive in archives.items()}
-    opened = ArchiveSet(pinned, given=dict(archives))
+    opened = ArchiveSet(pinned, unpinned=dict(archives))
     if own is None:
         return opened
     name = str(own)
-    return opened.owning(name, archives[name] if streaming else pinned[name])
+    return opened.with_own_archive(name, archives[name] if streaming else pinned[name])
 
 
 @dataclass(frozen=True, kw_only=True)

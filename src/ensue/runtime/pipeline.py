@@ -33,7 +33,7 @@ _cache: "OrderedDict[bytes, Pipeline]" = OrderedDict()  # unpickled in this proc
 class Pipeline:
     """An independent part of a workload's plan, sent to its tasks."""
 
-    asked: tuple[QuerySpec, ...]
+    specs: tuple[QuerySpec, ...]
     source: SourceSchema
     stages: tuple[PipelineStage, ...]
     key_groups: int  # of a partitioned stage
@@ -101,11 +101,11 @@ class Pipeline:
     @cached_property
     def _packed(self) -> bytes:
         state = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not any(True for one in self.asked for _ in one.operators):
+        if not any(True for spec in self.specs for _ in spec.operators):
             return pickle.dumps(state)
         from numba import cloudpickle
 
-        with pickle_by_value(self.asked):
+        with pickle_by_value(self.specs):
             return bytes(cloudpickle.dumps(state))
 
 

@@ -84,11 +84,11 @@ class QuerySpec:
 
 
 @contextmanager
-def pickle_by_value(asked: Iterable[QuerySpec]) -> Iterator[None]:
+def pickle_by_value(specs: Iterable[QuerySpec]) -> Iterator[None]:
     """Pickles the functions of user operators by value: workers need not import their modules."""
     from numba import cloudpickle
 
-    functions = [f for one in asked for o in one.operators for f in (o.q, o.f)]
+    functions = [f for spec in specs for o in spec.operators for f in (o.q, o.f)]
     names = {f.__module__ for f in functions if f is not None}
     modules = [
         sys.modules[name]

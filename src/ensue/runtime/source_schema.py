@@ -136,7 +136,7 @@ class SourceSchema:
     zone: str | None = None  # of all times that have one, where a session of Spark says it
 
     @classmethod
-    def of(cls, shape: StreamSchema, options: SourceOptions) -> "SourceSchema":
+    def from_options(cls, shape: StreamSchema, options: SourceOptions) -> "SourceSchema":
         return cls(
             shape.arrow, options.time, options.type, options.order, options.location,
             shape.by_type, options.space, shape.schema.session,
@@ -172,14 +172,14 @@ class SourceSchema:
         """The schema of events with columns of their arrival order, which breaks ties."""
         shape = self.shape
         schema = replace(shape.schema, order=(*shape.schema.order, *arrival))
-        return replace(shape, schema=schema, arrow=self.arriving(arrival))
+        return replace(shape, schema=schema, arrow=self.get_arrival_schema(arrival))
 
-    def arriving(self, arrival: Sequence[str]) -> pa.Schema:
+    def get_arrival_schema(self, arrival: Sequence[str]) -> pa.Schema:
         """The columns of events with those of their arrival order."""
         return pa.schema([*self.arrow, *(pa.field(name, pa.int64()) for name in arrival)])
 
-    def described(self) -> dict[str, Any]:
-        """JSON values, which `again` reads."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, which `from_dict` reads."""
         return {
             "time": self.time,
             "type": self.type,
@@ -193,7 +193,7 @@ class SourceSchema:
         }
 
     @classmethod
-    def again(cls, described: Mapping[str, Any]) -> "SourceSchema":
+    def from_dict(cls, described: Mapping[str, Any]) -> "SourceSchema":
         time, tables = described["time"], described["tables"]
         location = described["location"]
         return cls(

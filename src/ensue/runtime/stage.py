@@ -76,12 +76,12 @@ class OutputTable:
     number: int  # among the outputs of the workload
     name: Name
     schema: pa.Schema
-    asked: int  # the number of its query
+    query_number: int
     meaning: Query | None  # None: subscriptions
     flat: bool = False  # events are flat columns
     finishing: "ResultAggregation | None" = None  # GROUP BY, ORDER BY and FETCH FIRST
 
-    def given(self, table: pa.Table) -> pa.Table:
+    def convert(self, table: pa.Table) -> pa.Table:
         """The delivered form of a table of matches."""
         return flatten_table(table) if self.flat else table
 
@@ -94,7 +94,7 @@ class OutputTable:
 
         return ResultFinisher(self.finishing, self.schema)
 
-    def flattened(self) -> "OutputTable":
+    def flatten(self) -> "OutputTable":
         return replace(self, schema=flatten_schema(self.schema), flat=True)
 
 
@@ -111,7 +111,7 @@ class InputFilter:
         """Whether the stage reads input events at all."""
         return self.types is None or bool(self.types)
 
-    def of(self, events: pa.Table, shape: StreamSchema) -> npt.NDArray[np.bool_]:
+    def compute_mask(self, events: pa.Table, shape: StreamSchema) -> npt.NDArray[np.bool_]:
         """A mask of the events that the stage reads."""
         kept = np.full(events.num_rows, self.any)
         column = shape.schema.type_column
@@ -129,11 +129,11 @@ class StageInput:
     """A batch for a stage: input events, and complex events of earlier stages."""
 
     events: pa.Table  # in stream order
-    made: Mapping[str, pa.Table]
+    complex_events: Mapping[str, pa.Table]
     arrival: tuple[str, ...]  # the columns of the arrival order
 
     @classmethod
-    def of(cls, events: pa.Table) -> "StageInput":
+    def from_events(cls, events: pa.Table) -> "StageInput":
         return cls(events, {}, ())
 
     @property
@@ -176,16 +176,16 @@ class PipelineStage(Protocol):
     def matcher(self) -> StageMatcher:
         """An empty matcher for a key group."""
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         """The result of a key group in batch mode."""
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         """The number of delivered matches in a result."""
 
-    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         """The delivered tables of a result, with the numbers of their outputs."""
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """The complex events of a result that later stages read, by name."""
 
 
@@ -200,12 +200,12 @@ class FinalStage:
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables)
 
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         for output, table in zip(self.outputs, tables, strict=True):
             if table.num_rows:
                 yield output.number, table
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
         return iter(())
 
 
@@ -250,7 +250,7 @@ class RoutingStage(Protocol):
     def task_matcher(self, key_group: int, key_groups: int) -> StageMatcher:
         """An empty matcher for a key group."""
 
-    def match_key_group(self, given: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
+    def match_key_group(self, batch: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
         """The result of a key group in batch mode."""
 
 
@@ -328,7 +328,7 @@ class LookupCounters:
     recent: int = 0  # events that are not archived yet
     before_cut: int = 0  # events that were archived when the stream began
 
-    def since(self, before: "LookupCounters") -> "LookupCounters":
+    def subtract(self, before: "LookupCounters") -> "LookupCounters":
         """The difference to earlier counters; `recent` is the current value."""
         return LookupCounters(
             self.probes - before.probes, self.files - before.files, self.rows - before.rows,
@@ -340,7 +340,7 @@ class LookupCounters:
 class ArchiveBuffer(Protocol):
     """A matcher that reads archives and buffers recent events."""
 
-    def looked_up(self) -> LookupCounters: ...
+    def get_lookup_counters(self) -> LookupCounters: ...
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
         """Removes the events before `now` to archive them; None: too few, and too young."""
 
@@ -360,16 +360,16 @@ def union_types(filters: Iterable[InputFilter]) -> frozenset[str] | None:
     return frozenset(types)
 
 
-def get_complex_end_times(made: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
+def get_complex_end_times(complex_events: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
     """The end times of complex events."""
-    return np.asarray(from_arrow(made.column("end"), shape.unit).values)
+    return np.asarray(from_arrow(complex_events.column("end"), shape.unit).values)
 
 
 def filter_unseen(events: pa.Table, source: SourceSchema, others: Iterable[InputFilter]) -> npt.NDArray[np.bool_]:
     """A mask of the events that no other stage reads."""
     seen = np.zeros(events.num_rows, np.bool_)
     for reads in others:
-        seen |= reads.of(events, source.shape)
+        seen |= reads.compute_mask(events, source.shape)
     return ~seen
 
 
@@ -412,13 +412,13 @@ class QueryOperator(Protocol):
     def rows(self) -> Rows | None:
         """Selects the events that can change the result; None: all of them."""
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         """The result in batch mode; the events are in stream order."""
 
     def chains(self) -> tuple[tuple[PipelineStage, ...], ...]:
         """Its stages, as independent pipelines."""
 
-    def whole(self) -> PipelineStage:
+    def as_single_stage(self) -> PipelineStage:
         """The operator as one unpartitioned stage."""
 
 
@@ -429,10 +429,10 @@ class Explainer(Protocol):
     def types(self) -> frozenset[str] | None:
         """The types of events that matter. None: all of them."""
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """The plan as text."""
 
-    def analysed(self, ordered: pa.Table, /) -> str:
+    def analyze(self, ordered: pa.Table, /) -> str:
         """The plan as text with actual counts; the events are in stream order."""
 
     def kernels(self) -> str:
@@ -446,15 +446,15 @@ class Explainer(Protocol):
 class PlanRequest:
     """All queries of a call, with their source and options."""
 
-    asked: Sequence[QuerySpec]
+    specs: Sequence[QuerySpec]
     source: SourceSchema
     options: RunOptions
-    pasts: ArchiveSet = NO_ARCHIVES
+    archive_set: ArchiveSet = NO_ARCHIVES
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """Whether it is a single query, not a list."""
-        return len(self.asked) == 1 and self.asked[0].name is None
+        return len(self.specs) == 1 and self.specs[0].name is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class StreamOrder:
         if not events.num_rows:
             return ReleasedEvents(events, events)
         times = get_end_times(events, self.shape)
-        behind = self._behind(events, times)
+        behind = self._find_late(events, times)
         late = events.slice(0, 0)
         if behind.any():
             late, events = (take_rows(events, np.flatnonzero(b)) for b in (behind, ~behind))
@@ -69,9 +69,9 @@ class StreamOrder:
         self.waiting = pa.concat_tables([self.waiting, events])
         return ReleasedEvents(self._release(), late)
 
-    def late(self, events: pa.Table) -> Bools:
+    def find_late(self, events: pa.Table) -> Bools:
         """Which of the next events would be late. All of them have a time."""
-        return self._behind(events, get_end_times(events, self.shape))
+        return self._find_late(events, get_end_times(events, self.shape))
 
     def advance(self, time: float) -> pa.Table:
         """Advances event time, and releases events."""
@@ -83,7 +83,7 @@ class StreamOrder:
         left, self.waiting = self.waiting, self.waiting.slice(0, 0)
         return sort_events(left, self.shape)
 
-    def _behind(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
+    def _find_late(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
         """Which events are late, each compared with the events before it."""
         first = times[:1] if self.newest is None else np.array([self.newest], times.dtype)
         if self.delay is not None or self._by_time_alone:
@@ -150,8 +150,8 @@ class DuplicateEvents:
         self._newest: pa.Table | None = None  # events of that time that are not counted yet
         self._counts: dict[tuple[int, int], int] = {}  # by content hash
 
-    def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:
-        """The numbers of the wanted events among those of the same content."""
+    def ordinals(self, events: pa.Table, selected: Bools) -> Ints:
+        """The numbers of the selected events among those of the same content."""
         if not events.num_rows:
             return np.zeros(0, np.int64)
         times = get_event_times(events, self.end, self.unit)
@@ -160,7 +160,7 @@ class DuplicateEvents:
             self.time, self._counts, self._newest = times[0], {}, events
             return np.zeros(1, np.int64)
         same = int(np.searchsorted(times, self.time, side="right")) if known else 0
-        later = number_duplicates(events.slice(same), wanted[same:], times[same:])
+        later = number_duplicates(events.slice(same), selected[same:], times[same:])
         numbers = np.concatenate([self._count(events.slice(0, same)), later]) if same else later
         if same < len(times):
             self.time, self._counts = times[-1], {}

@@ -31,18 +31,18 @@ class TimeoutQueries:
     def main(self) -> CompiledQuery:
         return self.queries[0]
 
-    def merged(self, found: Sequence[pa.Table]) -> pa.Table:
+    def merge(self, found: Sequence[pa.Table]) -> pa.Table:
         """Concatenates the results of all queries."""
         if len(self.queries) == 1 and found[0].schema == self.result:
             return found[0]
         pieces = [
-            self._widened(_shown(query, table), query.query, timed_out=number > 0)
+            self._widen(_mask_empty_lists(query, table), query.query, timed_out=number > 0)
             for number, (query, table) in enumerate(zip(self.queries, found, strict=True))
             if table.num_rows
         ]
         return pa.concat_tables([create_empty_table(self.result), *pieces])
 
-    def _widened(self, table: pa.Table, query: Query, *, timed_out: bool) -> pa.Table:
+    def _widen(self, table: pa.Table, query: Query, *, timed_out: bool) -> pa.Table:
         """A result with the columns of all queries; missing ones are NULL.
 
         A timeout query without a variable called `start` has the standard column of that name
@@ -63,7 +63,7 @@ class TimeoutQueries:
         return pa.table(columns, schema=self.result)
 
 
-def _shown(query: CompiledQuery, table: pa.Table) -> pa.Table:
+def _mask_empty_lists(query: CompiledQuery, table: pa.Table) -> pa.Table:
     """The result of a timeout query, with NULL for empty lists."""
     if not query.query.unfinished:
         return table

@@ -37,31 +37,31 @@ if TYPE_CHECKING:
 
 
 def plan_operators(
-    asked: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, pasts: ArchiveSet = NO_ARCHIVES
+    specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, archive_set: ArchiveSet = NO_ARCHIVES
 ) -> tuple[QueryOperator, ...]:
     """Plans queries. Their outputs are numbered in the order of the call."""
     if options.trace:  # a hierarchy without definitions reports the events of its matches
-        asked = [replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q for q in asked]
+        specs = [replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q for q in specs]
     if options.streaming:
-        require_finite_result(asked)
-    asked, finishing = split_result_modifiers(asked, emit_timeouts=options.emit_timeouts)
-    if pasts.own is not None:
+        require_finite_result(specs)
+    specs, finishing = split_result_modifiers(specs, emit_timeouts=options.emit_timeouts)
+    if archive_set.own is not None:
         from ensue.operators.archive_join.join_planner import require_columns
 
-        require_columns(pasts, source.shape)
-    call = PlanRequest(asked, source, options, pasts)
-    by_kind = [(kind, [one for one in asked if find_kind(one.query) is kind]) for kind in KINDS]
+        require_columns(archive_set, source.shape)
+    call = PlanRequest(specs, source, options, archive_set)
+    by_kind = [(kind, [spec for spec in specs if find_kind(spec.query) is kind]) for kind in KINDS]
     planned: list[PlannedQueries] = [resolve_name(kind.plan)(queries, call) for kind, queries in by_kind if queries]
-    delivered = {one: found for kind in planned for one, found in kind.delivered.items()}
+    delivered = {spec: tables for kind in planned for spec, tables in kind.delivered.items()}
     numbers = count()
     outputs: dict[QuerySpec, list[OutputTable]] = {
-        one: [replace(output, number=next(numbers)) for output in delivered[one]] for one in asked
+        spec: [replace(output, number=next(numbers)) for output in delivered[spec]] for spec in specs
     }
-    for one in asked:  # the last output is that of the query itself
-        if one.number in finishing:
-            outputs[one][-1] = replace(outputs[one][-1], finishing=finishing[one.number])
+    for spec in specs:  # the last output is that of the query itself
+        if spec.number in finishing:
+            outputs[spec][-1] = replace(outputs[spec][-1], finishing=finishing[spec.number])
     if options.flat:
-        outputs = {one: [output.flattened() for output in outputs[one]] for one in outputs}
+        outputs = {spec: [output.flatten() for output in outputs[spec]] for spec in outputs}
     for output in (output for of_one in outputs.values() for output in of_one):
         _ = output.finished  # raises before anything runs, if it cannot be sorted
     return tuple(work for kind in planned for work in kind.works(outputs))
@@ -76,62 +76,62 @@ class _Call:
     """The input of the planner, hashed and compared by its key."""
 
     key: Hashable
-    asked: tuple[QuerySpec, ...] = field(compare=False)
+    specs: tuple[QuerySpec, ...] = field(compare=False)
     source: SourceSchema = field(compare=False)
     options: RunOptions = field(compare=False)
 
 
 def plan_operators_cached(
-    asked: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, pasts: ArchiveSet = NO_ARCHIVES
+    specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, archive_set: ArchiveSet = NO_ARCHIVES
 ) -> tuple[QueryOperator, ...]:
     """Plans queries, or returns the cached plan of an equal call."""
-    if options.streaming or pasts.archives or not all(map(_is_cacheable, asked)):
-        return plan_operators(asked, source, options, pasts)
+    if options.streaming or archive_set.archives or not all(map(_is_cacheable, specs)):
+        return plan_operators(specs, source, options, archive_set)
     values = (getattr(options, f.name) for f in fields(options) if f.name not in _NO_PART)
     # equality of plans ignores limits; operators depend on them
-    key = (*map(_query_key, asked), source.key, options.planning.limits, *values)
+    key = (*map(_query_key, specs), source.key, options.planning.limits, *values)
     try:
         hash(key)
     except TypeError:  # the planner raises an error for a value of this type
-        return plan_operators(asked, source, options, pasts)
+        return plan_operators(specs, source, options, archive_set)
     # the events are not in the key: without an archive the planner does not look at them
-    return _plan_call(_Call(key, tuple(asked), source, replace(options, coming=STREAM_INPUT)))
+    return _plan_call(_Call(key, tuple(specs), source, replace(options, coming=STREAM_INPUT)))
 
 
 @lru_cache(maxsize=MAX_CACHED_PLANS)
 def _plan_call(call: _Call) -> tuple[QueryOperator, ...]:
-    return plan_operators(call.asked, call.source, call.options)
+    return plan_operators(call.specs, call.source, call.options)
 
 
-def _is_cacheable(one: QuerySpec) -> bool:
-    return isinstance(one.query, Query | Hierarchy) and not any(True for _ in one.operators)
+def _is_cacheable(spec: QuerySpec) -> bool:
+    return isinstance(spec.query, Query | Hierarchy) and not any(True for _ in spec.operators)
 
 
-def _query_key(one: QuerySpec) -> Hashable:
+def _query_key(spec: QuerySpec) -> Hashable:
     """A query and its text: 1 and 1.0 are equal but compute different types, and errors point
     into the text."""
-    return one, repr(one.query), tuple(query.text for query in one.queries)
+    return spec, repr(spec.query), tuple(query.text for query in spec.queries)
 
 
 @dataclass(frozen=True)
 class Workload:
     """Queries over one stream, planned once; other processes receive the plan."""
 
-    asked: tuple[QuerySpec, ...]
+    specs: tuple[QuerySpec, ...]
     source: SourceSchema
     options: RunOptions = RunOptions()  # noqa: RUF009  it is frozen
     key_groups: int = 1  # of a partitioned stage
     deliver_late: bool = False
-    pasts: ArchiveSet = NO_ARCHIVES
+    archive_set: ArchiveSet = NO_ARCHIVES
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """Whether it is a single query, not a list."""
-        return len(self.asked) == 1 and self.asked[0].name is None
+        return len(self.specs) == 1 and self.specs[0].name is None
 
     @cached_property
     def works(self) -> tuple[QueryOperator, ...]:
-        return plan_operators_cached(self.asked, self.source, self.options, self.pasts)
+        return plan_operators_cached(self.specs, self.source, self.options, self.archive_set)
 
     @cached_property
     def outputs(self) -> tuple[OutputTable, ...]:
@@ -151,7 +151,7 @@ class Workload:
         found: list[Pipeline] = []
         read: tuple[InputFilter, ...] = ()
         several = [stages for work in self.works for stages in work.chains()]
-        if self.options.streaming and self.pasts.own is not None:
+        if self.options.streaming and self.archive_set.own is not None:
             if len(several) > 1:
                 raise QueryError(
                     "archive= goes with queries that share one key: events that several key groups "
@@ -160,18 +160,18 @@ class Workload:
                 )
             from ensue.operators.archive_join.join_operator import add_archive_writer
 
-            several = [add_archive_writer(several[0], self.source, self.pasts)]
+            several = [add_archive_writer(several[0], self.source, self.archive_set)]
         for stages in several:
-            numbers = {output.asked for stage in stages for output in stage.outputs}
-            asked = tuple(one for one in self.asked if one.number in numbers)
+            numbers = {output.query_number for stage in stages for output in stage.outputs}
+            specs = tuple(spec for spec in self.specs if spec.number in numbers)
             key_groups = self.key_groups if any(map(is_partitioned, stages)) else 1
             found.append(
                 Pipeline(
-                    asked,
+                    specs,
                     self.source,
                     stages,
                     key_groups,
-                    format_pipeline(asked, self.source, self.options, key_groups, self.pasts),
+                    format_pipeline(specs, self.source, self.options, key_groups, self.archive_set),
                     self.deliver_late,
                     read,
                 )
@@ -179,20 +179,20 @@ class Workload:
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
 
-    def owning(self, name: str, archive: "Archive") -> "Workload":
+    def with_own_archive(self, name: str, archive: "Archive") -> "Workload":
         """The workload with an archive that the stream writes."""
-        return replace(self, pasts=self.pasts.owning(name, archive))
+        return replace(self, archive_set=self.archive_set.with_own_archive(name, archive))
 
-    def renewed(self) -> "Workload":
+    def renew(self) -> "Workload":
         """The workload with the current end of the stream's own archive."""
-        return replace(self, pasts=self.pasts.renewed())
+        return replace(self, archive_set=self.archive_set.renew())
 
     @property
     def text(self) -> str:
         """The text that identifies it in a saved state."""
         from ensue.runtime.job_fingerprint import format_pipeline
 
-        return format_pipeline(self.asked, self.source, self.options, 1, self.pasts)
+        return format_pipeline(self.specs, self.source, self.options, 1, self.archive_set)
 
     @property
     def texts(self) -> tuple[str, ...]:

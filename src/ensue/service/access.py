@@ -21,8 +21,7 @@ from ensue.errors import ServiceError, did_you_mean
 from ensue.service.database import Database
 from ensue.service.errors import ConflictError, NotAllowedError, NotFoundError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import journal
-from ensue.service.store import user_store as users
+from ensue.service.store import journal, user_store
 
 _LOG = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ def add_user(
             f"'{name}' is not a valid user name\n  hint: letters, digits and . _ @ - are allowed, at most 64"
         )
     now = time.time() if at is None else at
-    id = users.add_user(db, name, json.dumps(validate_quotas(quotas)), now)
+    id = user_store.add_user(db, name, json.dumps(validate_quotas(quotas)), now)
     journal.record_action(db, by, "add user", f"user {id}", name, at=now)
     return id
 
@@ -132,7 +131,7 @@ def add_token(
 ) -> IssuedToken:
     """Issues a token for a user, given by id or name, that is valid for `age` seconds."""
     now = time.time() if at is None else at
-    row = users.find_user(db, user) if isinstance(user, str) else users.get_user(db, user)
+    row = user_store.find_user(db, user) if isinstance(user, str) else user_store.get_user(db, user)
     if row is None:
         raise NotFoundError(f"there is no user {user!r}\n  hint: add the user first")
     wanted = validate_scopes(scopes)
@@ -144,22 +143,22 @@ def add_token(
         )
     text = PREFIX + secrets.token_urlsafe(32)
     expires = now + (most if age is None else age)
-    id = users.add_token(db, row["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires)
+    id = user_store.add_token(db, row["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires)
     journal.record_action(db, by, "add token", f"token {id}", f"{row['name']}: {', '.join(wanted)}", at=now)
     return IssuedToken(id, text, wanted, expires)
 
 
 def get_local_user(db: Connection, *, at: float | None = None) -> int:
     """Returns the user of an open or embedded service, created at first use."""
-    row = users.find_user(db, LOCAL)
+    row = user_store.find_user(db, LOCAL)
     if row is not None:
         return int(row["id"])
-    return users.add_user(db, LOCAL, "{}", time.time() if at is None else at)
+    return user_store.add_user(db, LOCAL, "{}", time.time() if at is None else at)
 
 
 def get_user_limits(db: Connection, user: int, limits: ServiceLimits) -> ServiceLimits:
     """Returns the limits of a service with the quotas of one user applied."""
-    row = users.get_user(db, user)
+    row = user_store.get_user(db, user)
     return limits if row is None else replace(limits, **json.loads(row["quotas"]))
 
 
@@ -233,7 +232,7 @@ class Accounts:
         if not _TOKEN.fullmatch(token):
             raise _unknown()
         hash = _hash(token)
-        row = self._database.look(lambda db: users.find_token_by_hash(db, hash))
+        row = self._database.look(lambda db: user_store.find_token_by_hash(db, hash))
         if row is None or not hmac.compare_digest(row["hash"], hash):
             raise _unknown()
         return self._check_valid(row)
@@ -241,15 +240,15 @@ class Accounts:
     def session(self, cookie: str) -> Principal:
         """Checks the cookie of a session."""
         hash = _hash(cookie)
-        row = self._database.look(lambda db: users.find_session_by_hash(db, hash))
+        row = self._database.look(lambda db: user_store.find_session_by_hash(db, hash))
         if row is None or not hmac.compare_digest(row["session_hash"], hash) or row["session_expires"] <= self._clock():
             raise UnauthenticatedError("this session has ended\n  hint: sign in again")
         return replace(self._check_valid(row), csrf=row["csrf"], session=hash)
 
-    async def standing(self) -> frozenset[int | bytes]:
+    async def list_valid(self) -> frozenset[int | bytes]:
         """Returns all valid tokens and sessions."""
         now = self._clock()
-        return await self._database.read(lambda db: users.list_valid_credentials(db, now))
+        return await self._database.read(lambda db: user_store.list_valid_credentials(db, now))
 
     def _check_valid(self, row: Row) -> Principal:
         now = self._clock()
@@ -279,7 +278,7 @@ class Accounts:
         expires = now + self._limits.session_age
 
         def begin(db: Connection) -> None:
-            users.add_session(db, _hash(cookie), access.token or 0, csrf, now, expires)
+            user_store.add_session(db, _hash(cookie), access.token or 0, csrf, now, expires)
             journal.record_action(db, access.user, "sign in", f"token {access.token}", at=now)
 
         await self._database.write(begin)
@@ -290,7 +289,7 @@ class Accounts:
         hash, now = _hash(cookie), self._clock()
 
         def end(db: Connection) -> None:
-            row = users.find_session_by_hash(db, hash)
+            row = user_store.find_session_by_hash(db, hash)
             if row is not None:
                 db.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
                 journal.record_action(db, row["user"], "sign out", f"token {row['token']}", at=now)
@@ -298,7 +297,7 @@ class Accounts:
         await self._database.write(end)
         self._disconnect(hash)
 
-    def refused(self, why: str, address: str) -> None:
+    def record_refusal(self, why: str, address: str) -> None:
         """Records a refused sign-in; above a rate, only the number of refusals is recorded."""
         now = self._clock()
         minute, count = self._refused
@@ -332,7 +331,7 @@ class Accounts:
             row = _user(db, id)
             wanted = row["quotas"] if quotas is None else json.dumps(validate_quotas(quotas))
             is_off = bool(row["off"]) if off is None else off
-            users.change_user(db, id, wanted, is_off)
+            user_store.change_user(db, id, wanted, is_off)
             detail = f"quotas {wanted}, {'off' if is_off else 'on'}"
             journal.record_action(db, by.user, "change user", f"user {id}", detail, at=now)
             return _user(db, id)
@@ -346,7 +345,7 @@ class Accounts:
     async def tokens(self, user: int) -> list[Row]:
         def find(db: Connection) -> list[Row]:
             _user(db, user)
-            return users.list_tokens(db, user)
+            return user_store.list_tokens(db, user)
 
         return await self._database.read(find)
 
@@ -363,10 +362,10 @@ class Accounts:
         now = self._clock()
 
         def end(db: Connection) -> None:
-            row = users.get_token(db, id)
+            row = user_store.get_token(db, id)
             if row is None:
                 raise NotFoundError(f"there is no token {id}")
-            users.revoke_token(db, id, now)
+            user_store.revoke_token(db, id, now)
             journal.record_action(db, by.user, "revoke token", f"token {id}", row["label"], at=now)
 
         await self._database.write(end)
@@ -392,7 +391,7 @@ def _log_failure(done: Future[Any]) -> None:
 
 
 def _user(db: Connection, id: int) -> Row:
-    row = users.get_user(db, id)
+    row = user_store.get_user(db, id)
     if row is None:
         raise NotFoundError(f"there is no user {id}")
     return row

@@ -54,7 +54,7 @@ def read_stream(data: Any, most_bytes: int, most_rows: int) -> pa.Table:
     if rows > most_rows:
         raise event_limit_error(rows, most_rows)
     if size > most_bytes:
-        raise _too_large(size, most_bytes)
+        raise _build_size_error(size, most_bytes)
     try:
         with pa.ipc.open_stream(data) as reader:
             table = reader.read_all()
@@ -64,7 +64,7 @@ def read_stream(data: Any, most_bytes: int, most_rows: int) -> pa.Table:
     named = zip(table.column_names, table.columns, strict=True)
     plain = sum(_plain_bytes(name, column) for name, column in named)
     if plain > most_bytes:
-        raise _too_large(plain, most_bytes)
+        raise _build_size_error(plain, most_bytes)
     return table
 
 
@@ -76,7 +76,7 @@ def event_limit_error(count: int, most: int) -> OverLimitError:
     )
 
 
-def _too_large(size: int, most: int) -> OverLimitError:
+def _build_size_error(size: int, most: int) -> OverLimitError:
     return OverLimitError(
         "body_bytes",
         f"the decoded events have {size:,} bytes, more than the limit of {most:,}\n"

@@ -17,7 +17,7 @@ from ensue.planner.limits import MatcherLimits, format_size
 from ensue.service.access import get_user_limits
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import subscription_store as store
+from ensue.service.store import subscription_store
 from ensue.service.subscription_catalog import SubscriptionCatalog
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class ResourceQuotas:
         """The reason for pausing a subscription that made matching fail with an error of a kind."""
         if kind != LimitError.__name__:
             return f"it cannot be matched: {kind}, see the log of the service"
-        row = store.get_subscription(db, id)
+        row = subscription_store.get_subscription(db, id)
         assert row is not None
         limits = get_user_limits(db, row["user"], self.limits)
         return (
@@ -76,7 +76,7 @@ class ResourceQuotas:
         over: dict[str, list[int]] = {}
         for name, (version, kind) in left_out.items():
             id = int(name)
-            if self._users(db, {id: 0}) and store.get_added_version(db, id) <= version:
+            if self._users(db, {id: 0}) and subscription_store.get_added_version(db, id) <= version:
                 over.setdefault(kind, []).append(id)
         for kind, ids in over.items():
             self.catalog.pause_exceeding(db, ids, self._reason(db, ids[0], kind))
@@ -99,7 +99,7 @@ class ResourceQuotas:
         memory = size > max(most, self._seen_bytes * _GROWN)
         new, most = self.matching.seconds, self._least(db, "seconds_per_minute")
         over = new + sum(self._spent.values()) > most and new >= most * (_GROWN - 1)
-        slow = over and self._several_users(db)
+        slow = over and self._has_several_users(db)
         if not memory and not slow:
             return
         usage = self.matching.usage()  # expensive: measures every subscription
@@ -140,16 +140,18 @@ class ResourceQuotas:
 
     def _users(self, db: Connection, ids: Mapping[int, Any]) -> dict[int, int]:
         """The users of the active subscriptions among `ids`."""
-        rows = ((id, store.get_subscription(db, id)) for id in ids)
-        return {id: row["user"] for id, row in rows if row and row["state"] == store.ACTIVE}
+        rows = ((id, subscription_store.get_subscription(db, id)) for id in ids)
+        return {id: row["user"] for id, row in rows if row and row["state"] == subscription_store.ACTIVE}
 
     def _least(self, db: Connection, limit: str) -> float:
         """The lowest value of a limit for any user."""
         return min([float(getattr(self.limits, limit)), *list_quotas(db, limit)])
 
-    def _several_users(self, db: Connection) -> bool:
+    def _has_several_users(self, db: Connection) -> bool:
         """Whether several users have active subscriptions."""
-        rows = db.execute("SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (store.ACTIVE,))
+        rows = db.execute(
+            "SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (subscription_store.ACTIVE,)
+        )
         return len(rows.fetchall()) > 1
 
 

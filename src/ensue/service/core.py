@@ -28,9 +28,7 @@ from ensue.service.notification import Notification
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.object_positions import ObjectPositions, RateMeter
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import event_batches as batches
-from ensue.service.store import journal, outbox
-from ensue.service.store import subscription_store as store
+from ensue.service.store import event_batches, journal, outbox, subscription_store
 from ensue.service.store.journal import SERVICE_COUNTERS, increment, increment_all
 from ensue.service.subscription_catalog import SubscriptionCatalog
 from ensue.service.subscription_view import PublishResult
@@ -89,7 +87,7 @@ class ServiceCore:
         self.budgets = ResourceQuotas(matching, self.catalog, limits, clock)
         self._checked_disk = 0.0
 
-    def committed(self) -> list[Notification]:
+    def take_notifications(self) -> list[Notification]:
         """Returns the notifications of the committed transaction."""
         notifications, accepted = self.transaction.take()
         for events in accepted:
@@ -99,11 +97,11 @@ class ServiceCore:
             self.newest_event = newest if known is None else max(known, newest)
         return notifications
 
-    def rolled_back(self, error: BaseException) -> None:
+    def roll_back(self, error: BaseException) -> None:
         """Resets the state in memory after a failed transaction."""
         self.transaction.take()
         self.notification_builder.invalidate()
-        self.matching.failed()
+        self.matching.discard_state()
         if isinstance(error, sqlite3.Error):
             self.stopped = f"the file cannot be written: {error}"
 
@@ -118,7 +116,7 @@ class ServiceCore:
                 self.transaction.discard_after(mark)
                 self.notification_builder.invalidate()
                 if self.transaction.ahead:
-                    self.matching.failed()
+                    self.matching.discard_state()
                 raise
 
         return done
@@ -127,7 +125,7 @@ class ServiceCore:
         """Resumes from the state in the file."""
         self._look_at_disk()
         self.matching.load(db)
-        recent = batches.read_recent_events(db, self.columns.arrow, RECENT_EVENTS)
+        recent = event_batches.read_recent_events(db, self.columns.arrow, RECENT_EVENTS)
         self.objects.take(recent)
         if recent.num_rows:
             self.newest_event = float(self.columns.seconds(recent).max())
@@ -141,7 +139,7 @@ class ServiceCore:
         dropped = 0
         latest = self.clock() + self.limits.max_ahead
         if self.columns.calendar:
-            dropped = batches.drop_events_after(db, self.columns.arrow, latest, self.columns.seconds)
+            dropped = event_batches.drop_events_after(db, self.columns.arrow, latest, self.columns.seconds)
         self.matching.reset(db)
         increment(db, SERVICE_COUNTERS, "events_bad", dropped)
         detail = f"{dropped} events were ahead of the clock"
@@ -215,7 +213,7 @@ class ServiceCore:
                 times = self.columns.seconds(events)
                 span = float(times.min()), float(times.max())
                 self.transaction.events.append(events)
-                position = batches.store_batch(db, store.get_version(db), now, events, span)
+                position = event_batches.store_batch(db, subscription_store.get_version(db), now, events, span)
             notifications = self._notify(db, result.matches)
             self.last_event_at = now
             self.pace.count(events.num_rows)
@@ -266,7 +264,7 @@ class ServiceCore:
     def advance(self, db: Connection, to: float) -> int:
         """Advances the event time without events; returns the number of notifications."""
         result = self._match(db, lambda: self.matching.advance(db, to))
-        batches.store_advance(db, store.get_version(db), self.clock(), to)
+        event_batches.store_advance(db, subscription_store.get_version(db), self.clock(), to)
         return self._notify(db, result.matches)
 
     def store_matches(self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]) -> int:
@@ -282,7 +280,7 @@ class ServiceCore:
             try:
                 result = match()
             except Exception as error:
-                if not self.budgets.pause_failed(db, self.matching.blamed(), error):
+                if not self.budgets.pause_failed(db, self.matching.get_failure_causes(), error):
                     raise
         self.transaction.ahead = True
         return result
@@ -298,7 +296,7 @@ class ServiceCore:
     def run_housekeeping(self, db: Connection) -> None:
         """Runs the periodic tasks: expiry, quotas, snapshots, retention, disk space."""
         now = self.clock()
-        for id in store.list_expired(db, now):
+        for id in subscription_store.list_expired(db, now):
             self.catalog.cancel(db, id, None, "expired")
             increment(db, id, "expired")
         self.budgets.check_usage(db)
@@ -308,7 +306,7 @@ class ServiceCore:
         gone = outbox.prune_notifications(db, before)
         if gone:
             increment(db, SERVICE_COUNTERS, "notes_forgotten", gone)
-        batches.prune_batches(db, before, self.limits.retained_bytes)
+        event_batches.prune_batches(db, before, self.limits.retained_bytes)
         for rows, oldest in (
             ("keys WHERE at <= ?", now - journal.KEY_TTL),
             ("audit WHERE at < ?", now - self.limits.audit_age),

@@ -150,7 +150,7 @@ class ConfigReader:
     def optional(self, name: str, *, hint: str) -> str | None:
         return self._read(name, None, lambda v: v if isinstance(v, str) and v else None, hint)
 
-    def whole(self, name: str, default: int, *, least: int = 1) -> int:
+    def read_integer(self, name: str, default: int, *, least: int = 1) -> int:
         """An integer, which in a URL is text."""
 
         def read(value: Any) -> int | None:

@@ -92,7 +92,7 @@ class EventColumns:
         zone = getattr(self.arrow.field(self.shape.schema.end).type, "tz", None)
         return time if zone else time.replace(tzinfo=None)
 
-    def shown(self, seconds: float | None) -> str | float | None:
+    def to_json(self, seconds: float | None) -> str | float | None:
         """Converts seconds to their JSON form."""
         if seconds is None:
             return None

@@ -50,14 +50,14 @@ class ObjectPositions:
             while len(self._seen) > MAX_OBJECTS:
                 self._seen.popitem(last=False)
 
-    def since(self, moves: int = 0, most: int = MAX_OBJECTS) -> tuple[list[dict[str, Any]], int]:
+    def list_moved(self, moves: int = 0, most: int = MAX_OBJECTS) -> tuple[list[dict[str, Any]], int]:
         """Returns the objects that moved since, newest first, and the number for the next call."""
         objects: list[dict[str, Any]] = []
         with self._lock:
             for seen in reversed(self._seen.values()):
                 if seen["moves"] <= moves or len(objects) >= most:
                     break
-                objects.append({**seen, "t": self.columns.shown(seen["t"])})
+                objects.append({**seen, "t": self.columns.to_json(seen["t"])})
             return objects, self.moves
 
     def __len__(self) -> int:

@@ -19,8 +19,8 @@ from ensue.operators.subscriptions.subscription_matcher import match_table
 from ensue.operators.subscriptions.subscription_set import compile_subscription_set
 from ensue.operators.subscriptions.subscription_why_not import explain_missing_match
 from ensue.operators.subscriptions.templates.template_engine import LEAST
-from ensue.planner.limits import MatcherLimits as MatchLimits
-from ensue.runtime.query_spec import SubscriptionsSpec as Set
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.service.errors import NotFoundError
 from ensue.service.event_columns import EventColumns
 from ensue.service.notification_rules import encode_matches, to_json_values
@@ -77,7 +77,7 @@ def run_trial(
     log = MemoryLog()
     options = {"language": change.language, "regions": change.regions}
     log.append([SubscriptionChange.add(_TRIED, change.text or "", **options)])
-    subscription_set = compile_subscription_set(Set(log, 1), columns.source)
+    subscription_set = compile_subscription_set(SubscriptionsSpec(log, 1), columns.source)
     began = time.monotonic()
 
     def progress(done: int, total: int) -> None:
@@ -86,7 +86,7 @@ def run_trial(
 
     cut = None
     matches: pa.Table | None = None
-    bounds = MatchLimits.given(limits.trial_matches, None, max(LEAST, limits.memory_per_user))
+    bounds = MatcherLimits.from_arguments(limits.trial_matches, None, max(LEAST, limits.memory_per_user))
     while matches is None:
         try:
             ordered = sort_events(events, columns.shape)
@@ -96,7 +96,7 @@ def run_trial(
             cut = "too slow" if isinstance(error, _OverTimeError) else "too many matches"
             cut += f": only the newest {rows:,} events were used"
             events = events.slice(events.num_rows - rows)
-            subscription_set = compile_subscription_set(Set(log, 1), columns.source)
+            subscription_set = compile_subscription_set(SubscriptionsSpec(log, 1), columns.source)
             began = time.monotonic()
     times = columns.seconds(events) if events.num_rows else None
     span = (None, None) if times is None else (float(times.min()), float(times.max()))
@@ -180,7 +180,7 @@ def read_track(
     times = columns.seconds(own).tolist() if own.num_rows else []
     xs, ys = columns.places(own)
     points = [
-        [columns.shown(t), x, y]
+        [columns.to_json(t), x, y]
         for t, x, y in zip(times, xs, ys, strict=True)
         if x is not None and y is not None and (since is None or t >= since) and (until is None or t <= until)
     ]
@@ -224,8 +224,8 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
         "events": totals.get("events", 0),
         "events_per_second": core.pace.per_second(),
         "lag_seconds": lag,
-        "watermark": service.columns.shown(core.matching.now),
-        "newest": service.columns.shown(newest),
+        "watermark": service.columns.to_json(core.matching.now),
+        "newest": service.columns.to_json(newest),
         "late": totals.get("events_late", 0),
         "bad": totals.get("events_bad", 0),
         "repeated": totals.get("events_repeated", 0),
@@ -258,7 +258,7 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
 def list_problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
     """Lists the problems of a service, or those of one user."""
     core = service.core
-    problems = [*_stream_problems(service, user), *_paused(db, user)]
+    problems = [*_stream_problems(service, user), *_list_paused(db, user)]
     if user is not None:
         return problems
     for source in service.sources:
@@ -295,7 +295,7 @@ def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str
     return problems
 
 
-def _paused(db: Connection, user: int | None) -> list[dict[str, str]]:
+def _list_paused(db: Connection, user: int | None) -> list[dict[str, str]]:
     """Subscriptions paused by the service, not by their users."""
     count = db.execute(
         "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL AND (?2 IS NULL OR user = ?2)",

@@ -37,8 +37,7 @@ from ensue.service.secrets import load_cipher
 from ensue.service.settings import ServiceLimits, StreamDescription
 from ensue.service.sources.source import EventSource
 from ensue.service.sse_hub import OutboxPage, OutboxReader, SseHub
-from ensue.service.store import journal, outbox
-from ensue.service.store import subscription_store as store
+from ensue.service.store import journal, outbox, subscription_store
 from ensue.service.store.target_store import get_target
 from ensue.service.subscription_view import (
     UNSET,
@@ -173,8 +172,8 @@ class Service:
             self.intake = Intake(self.columns, self.limits)
             self.listeners = SseHub(self.limits)
             self._publish_slots = asyncio.Semaphore(max(1, self.limits.waiting))
-            database.committed.append(self._committed)
-            database.rolled_back.append(core.rolled_back)
+            database.committed.append(self._pass_on_notifications)
+            database.rolled_back.append(core.roll_back)
             self._database, self._core = database, core
             self.local = await database.write(get_local_user)
             if self._reset_watermark:
@@ -292,11 +291,11 @@ class Service:
         """Runs `work` on the committed state."""
         return await self.database.read(work)
 
-    def _committed(self) -> None:
+    def _pass_on_notifications(self) -> None:
         """Passes committed notifications on; runs in the core thread."""
         if self._core is None:
             return
-        notifications = self._core.committed()
+        notifications = self._core.take_notifications()
         if notifications:
             with contextlib.suppress(RuntimeError):  # closed loop: they stay in the outbox
                 self._loop.call_soon_threadsafe(self._dispatch, notifications)
@@ -412,7 +411,7 @@ class Service:
     def _user(self, user: int | None) -> int:
         return self.local if user is None else user
 
-    def _wanted(self, user: int | None, targets: Iterable[Target] = (), **options: Any) -> SubscriptionRequest:
+    def _build_request(self, user: int | None, targets: Iterable[Target] = (), **options: Any) -> SubscriptionRequest:
         expires = options.pop("expires", None)
         if isinstance(expires, datetime):
             expires = expires.timestamp()
@@ -451,7 +450,7 @@ class Service:
         stream's time) during which further matches of an object are not reported. A repeated
         `idempotency_key` returns the subscription of the first request.
         """
-        wanted = self._wanted(
+        wanted = self._build_request(
             user, targets, text=text, template=template, values=values, name=name,
             regions=regions, language=language, expires=expires, quiet=quiet,
         )  # fmt: skip
@@ -464,7 +463,7 @@ class Service:
         self, several: Iterable[Mapping[str, Any]], *, user: int | None = None
     ) -> list[UserSubscription]:
         """Adds all subscriptions or none; each item has the arguments of `subscribe`."""
-        wanted = [self._wanted(user, **arguments) for arguments in several]
+        wanted = [self._build_request(user, **arguments) for arguments in several]
         for request in wanted:
             await self._check_targets(request, trusted=True)
         return await self.do(lambda db: self.core.catalog.subscribe_all(db, wanted))
@@ -484,7 +483,7 @@ class Service:
         wanted: list[SubscriptionRequest | EnsueError] = []
         for arguments in requests:
             try:
-                subscription = self._wanted(owner, **arguments)
+                subscription = self._build_request(owner, **arguments)
                 await self._check_targets(subscription, trusted=trusted)
             except EnsueError as error:
                 wanted.append(error)
@@ -534,18 +533,18 @@ class Service:
         return await self.do(lambda db: self.core.catalog.cancel(db, id, owner, reason))
 
     async def subscription(self, id: int, *, user: int | None = None) -> UserSubscription:
-        row = await self.look(lambda db: store.get_subscription(db, id))
+        row = await self.look(lambda db: subscription_store.get_subscription(db, id))
         if row is None or row["user"] != self._user(user):
             raise NotFoundError(f"there is no subscription {id}")
-        return UserSubscription.of(row)
+        return UserSubscription.from_row(row)
 
     async def subscriptions(
         self, *, state: str | None = None, after: int = 0, limit: int = 1_000, user: int | None = None
     ) -> list[UserSubscription]:
         """Lists the subscriptions of a user; cancelled ones only with `state`."""
         owner = self._user(user)
-        rows = await self.look(lambda db: store.list_subscriptions(db, owner, state, after, limit))
-        return [UserSubscription.of(row) for row in rows]
+        rows = await self.look(lambda db: subscription_store.list_subscriptions(db, owner, state, after, limit))
+        return [UserSubscription.from_row(row) for row in rows]
 
     async def add_target(
         self, id: int, kind: str, config: Mapping[str, Any], *, user: int | None = None, trusted: bool = True
@@ -585,9 +584,11 @@ class Service:
         If notifications after the number have expired, one of the kind "resync" precedes them.
         """
         owner = self._user(user)
-        return self.listeners.follow(self.reading(owner, subscription), after, user=owner, subscription=subscription)
+        return self.listeners.follow(
+            self.get_outbox_reader(owner, subscription), after, user=owner, subscription=subscription
+        )
 
-    def reading(self, user: int | None, subscription: int | None = None) -> OutboxReader:
+    def get_outbox_reader(self, user: int | None, subscription: int | None = None) -> OutboxReader:
         """Returns the function by which listeners read the outbox."""
 
         def read_page(db: Connection, after: int, most: int) -> OutboxPage:
@@ -607,7 +608,7 @@ class Service:
         self, after: int = 0, limit: int = 1_000, *, subscription: int | None = None, user: int | None = None
     ) -> list[Notification]:
         """Returns the stored notifications after a number."""
-        page = await self.reading(self._user(user), subscription)(after, limit)
+        page = await self.get_outbox_reader(self._user(user), subscription)(after, limit)
         return list(page.notifications)
 
     # ---------------------------------------------------------------------------- regions
@@ -640,7 +641,9 @@ class Service:
         user: int | None = None,
     ) -> list[str]:
         """Raises QueryError for an invalid subscription, and returns warnings for a valid one."""
-        wanted = self._wanted(user, text=text, template=template, values=values, regions=regions, language=language)
+        wanted = self._build_request(
+            user, text=text, template=template, values=values, regions=regions, language=language
+        )
         _, _, warnings = await self.do(lambda db: self.core.catalog.check(db, wanted))
         return list(warnings)
 
@@ -656,7 +659,9 @@ class Service:
         user: int | None = None,
     ) -> TrialResult:
         """Reports how often a subscription would have matched the stored events."""
-        wanted = self._wanted(user, text=text, template=template, values=values, regions=regions, language=language)
+        wanted = self._build_request(
+            user, text=text, template=template, values=values, regions=regions, language=language
+        )
         wanted, change, _ = await self.do(lambda db: self.core.catalog.check(db, wanted))
         begin = self.columns.parse_time(since, "since")
 
@@ -697,7 +702,7 @@ class Service:
 
     def objects(self, since: int = 0, limit: int = 200_000) -> tuple[list[dict[str, Any]], int]:
         """Returns the objects that moved since a number, newest first, and the next number."""
-        return self.core.objects.since(since, limit)
+        return self.core.objects.list_moved(since, limit)
 
     async def health(self) -> dict[str, Any]:
         """Returns the health report."""

@@ -271,7 +271,7 @@ class SseHub:
             self, read, after, user=user, subscription=subscription, credential=credential,
             most=(remote or self._limits).buffer, remote=remote is not None,
         )  # fmt: skip
-        self._group_of(listener).add(listener)
+        self._get_group(listener).add(listener)
         self.count += 1
         if remote is not None and user is not None:
             self._remote[user] = self._remote.get(user, 0) + 1
@@ -282,7 +282,7 @@ class SseHub:
         return listener
 
     def leave(self, listener: NotificationListener) -> None:
-        group = self._group_of(listener)
+        group = self._get_group(listener)
         if listener in group:
             group.discard(listener)
             self.count -= 1
@@ -343,7 +343,7 @@ class SseHub:
                 "  hint: try again later, or poll GET /api/v1/notifications",
             )
 
-    def _group_of(self, listener: NotificationListener) -> set[NotificationListener]:
+    def _get_group(self, listener: NotificationListener) -> set[NotificationListener]:
         if listener.subscription is not None:
             return self._subscriptions.setdefault(listener.subscription, set())
         if listener.user is not None:

@@ -23,9 +23,7 @@ from ensue.service.event_columns import EventColumns
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import journal
-from ensue.service.store import subscription_store as store
-from ensue.service.store import target_store as targets
+from ensue.service.store import journal, subscription_store, target_store
 from ensue.service.store.journal import increment
 from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
 from ensue.service.subscription_view import SubscriptionRequest, UserSubscription
@@ -85,7 +83,7 @@ class SubscriptionCatalog:
         if key is not None:
             known = journal.find_answer(db, request.user, key, digest)
             if known is not None:
-                return replace(self._own(db, int(known), request.user), repeated=True)
+                return replace(self._get_own(db, int(known), request.user), repeated=True)
         added = self.subscribe_all(db, [request])[0]
         if key is not None:
             journal.store_answer(db, request.user, key, digest, str(added.id))
@@ -95,7 +93,7 @@ class SubscriptionCatalog:
     def subscribe_all(self, db: Connection, several: Sequence[SubscriptionRequest]) -> list[UserSubscription]:
         """Adds all subscriptions or none, as one version of the set."""
         users = {request.user for request in several}
-        known = {user: self._regions_of(db, user) for user in users}
+        known = {user: self._get_regions(db, user) for user in users}
         added = [self._add(db, request, known[request.user]) for request in several]
         return self._begin_all(db, added)
 
@@ -115,10 +113,10 @@ class SubscriptionCatalog:
             known = journal.find_answer(db, user, key, digest)
             if known is not None:
                 return [
-                    self._own(db, item, user) if isinstance(item, int) else ServiceError(item)
+                    self._get_own(db, item, user) if isinstance(item, int) else ServiceError(item)
                     for item in json.loads(known)
                 ]
-        known_regions = self._regions_of(db, user)
+        known_regions = self._get_regions(db, user)
         outcomes: list[_Added | EnsueError] = []
         for request in several:
             if isinstance(request, EnsueError):
@@ -141,7 +139,7 @@ class SubscriptionCatalog:
             journal.store_answer(db, user, key, digest, json.dumps(answer))
         return results
 
-    def _regions_of(self, db: Connection, user: int) -> dict[str, str]:
+    def _get_regions(self, db: Connection, user: int) -> dict[str, str]:
         return {**self.shared_regions, **journal.list_regions(db, user)}
 
     def _add(self, db: Connection, request: SubscriptionRequest, known: Mapping[str, str]) -> _Added:
@@ -162,7 +160,7 @@ class SubscriptionCatalog:
         started = []
         for change, warnings in added:
             self._begin(db, int(change.name))
-            subscription = self._own(db, int(change.name), None)
+            subscription = self._get_own(db, int(change.name), None)
             started.append(replace(subscription, warnings=warnings))
         return started
 
@@ -201,7 +199,7 @@ class SubscriptionCatalog:
     ) -> tuple[SubscriptionRequest, SubscriptionChange, list[str]]:
         """Raises QueryError for an invalid subscription; returns its parsed form and warnings."""
         warnings: list[str] = []
-        return (*self._read(request, self._regions_of(db, request.user), warnings), warnings)
+        return (*self._read(request, self._get_regions(db, request.user), warnings), warnings)
 
     def _insert(self, db: Connection, request: SubscriptionRequest, change: SubscriptionChange) -> int:
         name, now = request.name or "", self.clock()
@@ -212,13 +210,13 @@ class SubscriptionCatalog:
             "changed": now, "expires": request.expires, "corners": count_corners(change),
         }  # fmt: skip
         try:
-            id = store.add_subscription(db, name=name or _NAMELESS, **columns)
+            id = subscription_store.add_subscription(db, name=name or _NAMELESS, **columns)
         except sqlite3.IntegrityError:
             raise ConflictError(
                 f"you already have a subscription '{name}'\n  hint: choose another name, or change that one"
             ) from None
         if not name:
-            store.change_subscription(db, id, name=f"{request.title} {id}")
+            subscription_store.change_subscription(db, id, name=f"{request.title} {id}")
         return id
 
     def _add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
@@ -227,11 +225,11 @@ class SubscriptionCatalog:
         if have[0] >= most:
             raise OverLimitError("targets_per_subscription", f"a subscription has at most {most} targets")
         new = secrets.create_secrets(kind)
-        return targets.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
+        return target_store.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
 
     def add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
         """Adds a target for the later notifications of a subscription."""
-        self._own(db, id, user)
+        self._get_own(db, id, user)
         target = self._add_target(db, id, user, kind, config)
         journal.record_action(db, user, "add target", f"subscription {id}", kind)
         return target
@@ -239,7 +237,7 @@ class SubscriptionCatalog:
     def _require_quotas(self, db: Connection, users: set[int]) -> None:
         for user in users:
             limits = get_user_limits(db, user, self.limits)
-            count_now, corners_now = store.get_usage(db, user)
+            count_now, corners_now = subscription_store.get_usage(db, user)
             if count_now > limits.subscriptions_per_user:
                 raise OverLimitError(
                     "subscriptions_per_user",
@@ -256,33 +254,35 @@ class SubscriptionCatalog:
 
     def _change(self, db: Connection, changes: Sequence[SubscriptionChange]) -> None:
         """Changes the set; if the rest of the job fails, the matcher is rebuilt at high cost."""
-        version = store.store_changes(db, changes)
+        version = subscription_store.store_changes(db, changes)
         self.transaction.ahead = True
         self.matching.change(version, changes)
 
     def _begin(self, db: Connection, id: int) -> None:
         """Starts a subscription at the current event time."""
         self.notification_builder.invalidate(id)
-        notifications, started = self.notification_builder.announce_start(db, id, self.columns.shown(self.matching.now))
-        store.change_subscription(db, id, started=json.dumps(started))
+        notifications, started = self.notification_builder.announce_start(
+            db, id, self.columns.to_json(self.matching.now)
+        )
+        subscription_store.change_subscription(db, id, started=json.dumps(started))
         self.transaction.add(notifications)
 
-    def _own(self, db: Connection, id: int, user: int | None) -> UserSubscription:
+    def _get_own(self, db: Connection, id: int, user: int | None) -> UserSubscription:
         """Returns a subscription if it belongs to the user."""
-        row = store.get_subscription(db, id)
+        row = subscription_store.get_subscription(db, id)
         if row is None or (user is not None and row["user"] != user):
             raise NotFoundError(f"there is no subscription {id}")
-        return UserSubscription.of(row)
+        return UserSubscription.from_row(row)
 
-    def _not_ended(self, db: Connection, id: int, user: int | None) -> UserSubscription:
-        current = self._own(db, id, user)
+    def _get_active(self, db: Connection, id: int, user: int | None) -> UserSubscription:
+        current = self._get_own(db, id, user)
         if current.state == ENDED:
             raise ConflictError(f"subscription {id} has ended: {current.reason}")
         return current
 
     def change(self, db: Connection, id: int, user: int, changes: Mapping[str, Any]) -> UserSubscription:
         """Changes a subscription; another text or other regions discard its partial matches."""
-        current = self._not_ended(db, id, user)
+        current = self._get_active(db, id, user)
         name = changes.get("name", current.name)
         expires = changes.get("expires", current.expires)
         quiet = changes.get("quiet", current.quiet)
@@ -304,7 +304,7 @@ class SubscriptionCatalog:
                 changes.get("regions", current.regions), template if text is None else None,
                 values or {}, changes.get("quiet"), expires,
             )  # fmt: skip
-            request, change = self._read(request, self._regions_of(db, user), None)
+            request, change = self._read(request, self._get_regions(db, user), None)
             row |= {
                 "text": request.text, "language": change.language,
                 "template": _encode_template(template, values),
@@ -312,7 +312,7 @@ class SubscriptionCatalog:
                 "quiet": request.quiet if "quiet" in changes or template else quiet,
             }  # fmt: skip
         try:
-            store.change_subscription(db, id, **row, changed=self.clock())
+            subscription_store.change_subscription(db, id, **row, changed=self.clock())
         except sqlite3.IntegrityError:
             raise ConflictError(f"you already have a subscription '{name}'") from None
         self.notification_builder.invalidate(id)
@@ -324,22 +324,22 @@ class SubscriptionCatalog:
             )
             self._change(db, [new])
             self._begin(db, id)
-        return self._own(db, id, user)
+        return self._get_own(db, id, user)
 
     def pause(self, db: Connection, id: int, user: int) -> UserSubscription:
         """Removes a subscription from the set and discards its partial matches."""
-        if self._not_ended(db, id, user).state == ACTIVE:
-            store.change_subscription(db, id, state=PAUSED, changed=self.clock())
+        if self._get_active(db, id, user).state == ACTIVE:
+            subscription_store.change_subscription(db, id, state=PAUSED, changed=self.clock())
             self.transaction.add(self.notification_builder.announce_end(db, id, "paused"))
             journal.record_action(db, user, "pause", f"subscription {id}")
             self._change(db, [SubscriptionChange.cancel(str(id))])
-        return self._own(db, id, user)
+        return self._get_own(db, id, user)
 
     def pause_exceeding(self, db: Connection, ids: Sequence[int], reason: str) -> None:
         """Pauses subscriptions that exceed a limit, and notifies their users."""
         for id in ids:
-            user = self._own(db, id, None).user
-            store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
+            user = self._get_own(db, id, None).user
+            subscription_store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
             self.transaction.add(self.notification_builder.announce_end(db, id, f"paused: {reason}"))
             journal.record_action(db, user, "pause", f"subscription {id}", reason)
             increment(db, id, "paused")
@@ -347,31 +347,31 @@ class SubscriptionCatalog:
 
     def resume(self, db: Connection, id: int, user: int) -> UserSubscription:
         """Puts a paused subscription back into the set."""
-        current = self._not_ended(db, id, user)
+        current = self._get_active(db, id, user)
         if current.state == PAUSED:
             change = SubscriptionChange.add(
                 str(id), current.text, language=current.language, regions=dict(current.regions)
             )
             self.matching.check(change)
-            store.change_subscription(db, id, state=ACTIVE, reason=None, changed=self.clock())
+            subscription_store.change_subscription(db, id, state=ACTIVE, reason=None, changed=self.clock())
             journal.record_action(db, user, "resume", f"subscription {id}")
             self._change(db, [change])
             self._begin(db, id)
-        return self._own(db, id, user)
+        return self._get_own(db, id, user)
 
     def cancel(self, db: Connection, id: int, user: int | None, reason: str) -> UserSubscription:
         """Ends a subscription."""
-        current = self._own(db, id, user)
+        current = self._get_own(db, id, user)
         if current.state == ENDED:
             return current
-        store.change_subscription(db, id, state=ENDED, reason=reason, changed=self.clock())
+        subscription_store.change_subscription(db, id, state=ENDED, reason=reason, changed=self.clock())
         self.transaction.add(self.notification_builder.announce_end(db, id, reason))
         self.notification_builder.invalidate(id)
         db.execute("DELETE FROM quiet WHERE subscription = ?", (id,))
         journal.record_action(db, current.user, "end", f"subscription {id}", reason)
         if current.state == ACTIVE:
             self._change(db, [SubscriptionChange.cancel(str(id))])
-        return self._own(db, id, None)
+        return self._get_own(db, id, None)
 
     def put_region(self, db: Connection, user: int, name: str, text: str, *, apply: bool) -> list[int]:
         """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""
@@ -380,7 +380,7 @@ class SubscriptionCatalog:
         journal.record_action(db, user, "put region", f"region {name}")
         changed: list[int] = []
         if apply and before is not None and before != text:
-            for row in store.list_subscriptions(db, user, None, 0, 1 << 40):
+            for row in subscription_store.list_subscriptions(db, user, None, 0, 1 << 40):
                 own = json.loads(row["regions"])
                 if own.get(name) == before:
                     self.change(db, row["id"], user, {"regions": {**own, name: text}})

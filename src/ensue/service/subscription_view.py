@@ -33,7 +33,7 @@ class UserSubscription:
     repeated: bool = False  # answered from the idempotency key
 
     @classmethod
-    def of(cls, row: Row, **more: Any) -> "UserSubscription":
+    def from_row(cls, row: Row, **more: Any) -> "UserSubscription":
         """Builds a subscription from a row of the table."""
         template = json.loads(row["template"]) if row["template"] else {}
         return cls(

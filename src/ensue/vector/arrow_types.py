@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal as OneOf
+from typing import Literal
 
 import pyarrow as pa
 from pyarrow import types
@@ -10,7 +10,7 @@ from pyarrow import types
 from ensue.ir.selection import ByTime, ByUnits, Window
 from ensue.schema import ValueKind
 
-Unit = OneOf["us", "ns"]
+Unit = Literal["us", "ns"]
 
 
 @lru_cache(maxsize=1_024)

@@ -228,7 +228,7 @@ class PlaceVector(Vector):
         if len(self) == length:
             return self
         valid = None if self.valid is None else np.full(length, bool(self.valid[0]))
-        return PlaceVector(self.places.repeated(length), valid)
+        return PlaceVector(self.places.repeat(length), valid)
 
 
 NUMBER_READERS: dict[ValueKind, Callable[[pa.Array], npt.NDArray[Any]]] = {

@@ -116,7 +116,7 @@ def ticks(clock: Clock, unit: str) -> Counts:
     return counts
 
 
-def since(clock: Clock, unit: str, within: str) -> Counts:
+def count_since(clock: Clock, unit: str, within: str) -> Counts:
     """The number of `unit`s passed since the last `within` began."""
     whole = clock.astype(f"M8[{unit}]")
     passed: Counts = whole - whole.astype(f"M8[{within}]")
@@ -142,7 +142,7 @@ def units(unit_name: str, clock: Clock) -> Counts:
             return ticks(clock, _CODES[unit])
 
 
-def truncated(unit_name: str, clock: Clock) -> Clock:
+def truncate(unit_name: str, clock: Clock) -> Clock:
     """The start of the unit that contains each time."""
     match parse_unit(unit_name):
         case "week":
@@ -156,6 +156,6 @@ def truncated(unit_name: str, clock: Clock) -> Clock:
 
 
 CALENDARS = {
-    "ticks": ticks, "since": since, "thursday": thursday, "units": units, "truncated": truncated,
+    "ticks": ticks, "count_since": count_since, "thursday": thursday, "units": units, "truncate": truncate,
     "on_clocks": on_clocks, "instants": instants,
 }  # fmt: skip

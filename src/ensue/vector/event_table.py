@@ -21,7 +21,7 @@ from ensue.ir.traversal import iterate_atoms, rewrite_expr
 from ensue.kernels.sorting import stable_order
 from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import as_read_only, decode_text
 from ensue.vector.arrow_types import Unit, get_field_kinds, get_time_zones, is_text, plain_type, time_unit
 from ensue.vector.take import take_rows
@@ -69,13 +69,13 @@ def _with(table: pa.Table, column: str, values: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(column), column, values)
 
 
-def _refuse_zoneless(column: str, given: Mapping[str, pa.DataType]) -> None:
-    zoned = [name for name, type in given.items() if plain_type(type).tz is not None]
-    others = [name for name in given if name not in zoned]
+def _refuse_zoneless(column: str, types: Mapping[str, pa.DataType]) -> None:
+    zoned = [name for name, type in types.items() if plain_type(type).tz is not None]
+    others = [name for name in types if name not in zoned]
     if zoned and others:
         raise EventError(
             f"the times in '{column}' have a zone in {', '.join(zoned)} "
-            f"({plain_type(given[zoned[0]]).tz}) and none in {', '.join(others)}, so they "
+            f"({plain_type(types[zoned[0]]).tz}) and none in {', '.join(others)}, so they "
             "cannot be ordered\n"
             "  hint: give all of them a zone, as tz_localize does in pandas, "
             "replace_time_zone in Polars and timezone(...) in DuckDB"
@@ -101,7 +101,7 @@ _OWN = frozenset(
 )  # fmt: skip
 
 Columns = Sequence[tuple[str, str]]  # (field, column)
-Times = tuple[vectors.Vector, vectors.Vector]  # of starts and ends
+Times = tuple[evaluation.Vector, evaluation.Vector]  # of starts and ends
 # maps a table, and whether it is sorted, to the rows to keep; None: all
 Rows = Callable[[pa.Table, bool], "npt.NDArray[np.int64] | None"]
 
@@ -118,16 +118,16 @@ class StreamSchema:
     named_by: Mapping[str, Columns] | None = None  # columns that identify events, by type
     hidden: tuple[str, ...] = ()  # columns that conditions may read, but that are not fields
 
-    def whole_of(self, query: Query) -> dict[str, Columns]:
+    def get_event_columns(self, query: Query) -> dict[str, Columns]:
         """For each variable, the fields of a whole event."""
-        return self._but(self.whole, query)
+        return self._exclude(self.whole, query)
 
-    def identity_of(self, query: Query) -> dict[str, Columns]:
+    def get_identity_columns(self, query: Query) -> dict[str, Columns]:
         """For each variable, the fields that identify its events."""
-        return self._but(self.named_by, query)
+        return self._exclude(self.named_by, query)
 
-    def _but(self, others: Mapping[str, Columns] | None, query: Query) -> dict[str, Columns]:
-        columns = self.columns_of(query)
+    def _exclude(self, others: Mapping[str, Columns] | None, query: Query) -> dict[str, Columns]:
+        columns = self.get_columns(query)
         if self.hidden:
             columns = {v: [c for c in cs if c[1] not in self.hidden] for v, cs in columns.items()}
         for atom in iterate_atoms(query.pattern):
@@ -135,7 +135,7 @@ class StreamSchema:
                 columns[atom.variable] = others[atom.type]
         return columns
 
-    def columns_of(self, query: Query) -> dict[str, Columns]:
+    def get_columns(self, query: Query) -> dict[str, Columns]:
         """For each variable, the fields of its events and their columns."""
         columns_by_variable: dict[str, Columns] = {}
         for atom in iterate_atoms(query.pattern):  # operator results have no columns
@@ -170,7 +170,7 @@ class StreamSchema:
         query = replace(query, pattern=set_resolution(query.pattern, 1_000 if self.unit == "us" else 1))
         if self.by_type is None or all(f == c for cs in self.by_type.values() for f, c in cs):
             return query, self.schema
-        places = {v: dict(cs) for v, cs in self.columns_of(query).items()}
+        places = {v: dict(cs) for v, cs in self.get_columns(query).items()}
         places |= get_result_columns(query.pattern, places)
 
         def rename(node: Expr) -> Expr:
@@ -394,7 +394,7 @@ def drop_bad_times(
     _check_span(starts, ends, bad)
     if not bad.any():
         return table, 0
-    relevant = bad if types is None else bad & _of_types(table, shape, types)
+    relevant = bad if types is None else bad & _select_types(table, shape, types)
     count = int(relevant.sum())
     if count and bad_events == "raise":
         infinite = "infinite, " if finite and shape.schema.time_kind is ValueKind.FLOAT else ""
@@ -407,7 +407,7 @@ def drop_bad_times(
     return table.filter(pa.array(~bad)), count
 
 
-def _of_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) -> npt.NDArray[np.bool_]:
+def _select_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) -> npt.NDArray[np.bool_]:
     column = shape.schema.type_column
     if column is None:
         return np.ones(table.num_rows, np.bool_)
@@ -419,16 +419,16 @@ def _of_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) -> n
 
 def _times(table: pa.Table, shape: StreamSchema) -> Times:
     start, end = shape.schema.start, shape.schema.end
-    times = vectors.from_arrow(table.column(end), shape.unit, end)
+    times = evaluation.from_arrow(table.column(end), shape.unit, end)
     if start == end:
         return times, times
-    return vectors.from_arrow(table.column(start), shape.unit, start), times
+    return evaluation.from_arrow(table.column(start), shape.unit, start), times
 
 
 def get_end_times(table: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
     """The end of each event, in the unit of event time."""
     name = shape.schema.end
-    return np.asarray(vectors.from_arrow(table.column(name), shape.unit, name).values)
+    return np.asarray(evaluation.from_arrow(table.column(name), shape.unit, name).values)
 
 
 def _places(table: pa.Table, shape: StreamSchema, times: Times, rows: Rows | None) -> npt.NDArray[np.int64] | None:
@@ -456,7 +456,7 @@ def find_stream_order(table: pa.Table, shape: StreamSchema, times: Times | None 
         if _ascending(start, end, schema.intervals):
             return None
         return np.lexsort((start, end)) if schema.intervals else _stable_order(end)
-    ties = [vectors.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
+    ties = [evaluation.from_arrow(table.column(name), shape.unit, name) for name in schema.order]
     if all(_plain(t) for t in ties):
         # sorted runs, as a shuffle leaves them, merge quickly
         return np.lexsort((*(np.asarray(t.values) for t in reversed(ties)), start, end))
@@ -475,7 +475,7 @@ def _stable_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.argsort(values, kind="stable")
 
 
-def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[np.bool_]) -> None:
+def _check_span(starts: evaluation.Vector, ends: evaluation.Vector, bad: npt.NDArray[np.bool_]) -> None:
     """Raise EventError unless differences of times, which windows compare, fit into 64 bits."""
     usable = [np.asarray(vector.values) for vector in (starts, ends)]
     if bad.any():
@@ -491,13 +491,13 @@ def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[n
         )
 
 
-def _plain(tie: vectors.Vector) -> bool:
+def _plain(tie: evaluation.Vector) -> bool:
     """Whether a column sorts as numbers without NULL."""
-    refused = isinstance(tie, vectors.Refused)  # Arrow can sort these, too
+    refused = isinstance(tie, evaluation.Refused)  # Arrow can sort these, too
     return not refused and isinstance(tie.values, np.ndarray) and tie.valid is None
 
 
-def _unusable(starts: vectors.Vector, ends: vectors.Vector, *, finite: bool) -> npt.NDArray[np.bool_]:
+def _unusable(starts: evaluation.Vector, ends: evaluation.Vector, *, finite: bool) -> npt.NDArray[np.bool_]:
     start, end = np.asarray(starts.values), np.asarray(ends.values)
     bad = ~(end >= start)  # also true for NaN
     if finite and ends.kind is ValueKind.FLOAT:

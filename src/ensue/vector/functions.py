@@ -13,7 +13,7 @@ from pyarrow import types
 
 from ensue.functions import FUNCTIONS
 from ensue.functions.datetime import find_zone, parse_unit
-from ensue.functions.interpreter import compile_like as expression_of
+from ensue.functions.interpreter import compile_like
 from ensue.functions.numeric import POWERS_OF_TEN
 from ensue.functions.record import (
     ArgumentType,
@@ -24,7 +24,7 @@ from ensue.functions.record import (
     RoutineForm,
     ScalarFunction,
 )
-from ensue.functions.string import try_compile_regexp as regular
+from ensue.functions.string import try_compile_regexp
 from ensue.ir.values import to_instant
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Floats, booleans, decode_text, fixed_array, floats, get_raw_values
@@ -88,7 +88,7 @@ def _round_integers(values: npt.NDArray[Any], places: npt.NDArray[Any]) -> npt.N
 # ---- choosing among arguments
 
 
-def _folded(function: str, arguments: Sequence[Vector]) -> Vector:
+def _fold(function: str, arguments: Sequence[Vector]) -> Vector:
     """coalesce, least, greatest: fold the arguments, skipping NULLs."""
     best = arguments[0]
     for challenger in arguments[1:]:
@@ -97,7 +97,7 @@ def _folded(function: str, arguments: Sequence[Vector]) -> Vector:
         if best.kind is ValueKind.NULL:
             best = broadcast(challenger, get_common_length(best, challenger))
             continue
-        a, b = _promoted(best, challenger)
+        a, b = _promote(best, challenger)
         replace = np.zeros(1, np.bool_)
         if function != "coalesce":
             replace = _prefers("<" if function == "least" else ">", b, a)
@@ -115,7 +115,7 @@ def _prefers(operator: str, value: Vector, best: Vector) -> Bools:
     return wins if value.valid is None else wins & value.valid
 
 
-def _promoted(left: Vector, right: Vector) -> tuple[Vector, Vector]:
+def _promote(left: Vector, right: Vector) -> tuple[Vector, Vector]:
     """Both sides in a common kind."""
     if left.kind is right.kind:
         return left, right
@@ -154,10 +154,10 @@ def _nullif(value: Vector, other: Vector) -> Vector:
     same = np.asarray(equality.values, np.bool_)
     if equality.valid is not None:
         same = same & equality.valid
-    return _only(~same, broadcast(value, get_common_length(value, other)))
+    return _mask_values(~same, broadcast(value, get_common_length(value, other)))
 
 
-def _only(mask: Bools, vector: Vector) -> Vector:
+def _mask_values(mask: Bools, vector: Vector) -> Vector:
     """The values where the mask is true, NULL elsewhere."""
     length = len(mask) if len(vector) == 1 else len(vector)
     vector, mask = broadcast(vector, length), np.broadcast_to(mask, length)
@@ -178,19 +178,19 @@ def _case(arguments: Sequence[Vector]) -> Vector:
         if value.kind is ValueKind.NULL is result.kind:
             result = create_nulls(get_common_length(condition, value, result))
         elif value.kind is ValueKind.NULL:
-            result = _only(~holds, result)
+            result = _mask_values(~holds, result)
         elif result.kind is ValueKind.NULL:
-            result = _only(holds, value)
+            result = _mask_values(holds, value)
         else:
-            result = choose_values(holds, *_promoted(value, result))
+            result = choose_values(holds, *_promote(value, result))
     return result
 
 
 ROUTINES: dict[str, Callable[[Sequence[Vector]], Vector]] = {
     "round": lambda arguments: _round(*arguments),
-    "coalesce": lambda arguments: _folded("coalesce", arguments),
-    "least": lambda arguments: _folded("least", arguments),
-    "greatest": lambda arguments: _folded("greatest", arguments),
+    "coalesce": lambda arguments: _fold("coalesce", arguments),
+    "least": lambda arguments: _fold("least", arguments),
+    "greatest": lambda arguments: _fold("greatest", arguments),
     "case": _case,
     "nullif": lambda arguments: _nullif(*arguments),
     "concat": concat_texts,
@@ -219,7 +219,7 @@ def call_function(function: str, arguments: Sequence[Vector], unit: Unit) -> Vec
             case RewriteForm():
                 raise AssertionError(f"{function} is not computed by itself")
             case NumpyForm() | ArrowStringForm() | DatetimeForm() | None:
-                return _one_by_one(record, arguments, unit)
+                return _interpret_rows(record, arguments, unit)
 
 
 # names that the forms may use
@@ -234,7 +234,7 @@ _NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, **CALENDARS}
 
 
 @cache
-def _written(parameters: str, text: str) -> Callable[..., Any]:
+def _compile_lambda(parameters: str, text: str) -> Callable[..., Any]:
     form: Callable[..., Any] = eval(f"lambda {parameters}: {text}", dict(_NAMES))
     return form
 
@@ -250,11 +250,11 @@ def _over_numbers(record: ScalarFunction, form: NumpyForm, arguments: Sequence[V
     numbers = [np.asarray(a.values) if whole else to_floats(a) for a in aligned]
     columns = (*numbers, None, None)[:3]
     value = form.whole if whole and form.whole is not None else form.value
-    result = _written("x, y, z", value)(*columns)
+    result = _compile_lambda("x, y, z", value)(*columns)
     valid = reduce(combine_validity, (a.valid for a in aligned))
     for null in (form.null, form.whole_null if whole else None):
         if null is not None:
-            missing: Bools = _written("x, y, z, found", null)(*columns, result)
+            missing: Bools = _compile_lambda("x, y, z, found", null)(*columns, result)
             valid = combine_validity(valid, ~missing) if missing.any() else valid
     return Vector(kind, result.astype(_TYPES[kind], copy=False), valid)
 
@@ -272,7 +272,7 @@ def _has_constant_pattern(record: ScalarFunction, arguments: Sequence[Vector]) -
         return False
     if ArgumentType.REGEXP not in record.takes:
         return True
-    return regular(decode_text(others[0].values)[0].as_py()) is not None
+    return try_compile_regexp(decode_text(others[0].values)[0].as_py()) is not None
 
 
 def _over_texts(record: ScalarFunction, form: ArrowStringForm, arguments: Sequence[Vector]) -> Vector:
@@ -287,7 +287,7 @@ def _over_texts(record: ScalarFunction, form: ArrowStringForm, arguments: Sequen
             results = [record([w, *plain[: len(others)]]) for w in distinct.dictionary.to_pylist()]
             kind = texts.type if record.gives is ValueKind.STRING else None
             return pa.array(results, kind).take(distinct.indices)
-        return _written("texts, y, z", form.value)(texts, *plain)
+        return _compile_lambda("texts, y, z", form.value)(texts, *plain)
 
     array: pa.Array = text.values
     match record.gives:
@@ -313,7 +313,7 @@ _UNIT_OR_ZONE = (ArgumentType.UNIT, ArgumentType.ZONE)
 def _has_constant_unit(record: ScalarFunction, arguments: Sequence[Vector]) -> bool:
     """Whether unit and time zone, where the function takes them, are valid constants."""
     known: dict[ArgumentType, Callable[[str], object]] = {ArgumentType.UNIT: parse_unit, ArgumentType.ZONE: find_zone}
-    takes = record.wanted(len(arguments))
+    takes = record.get_argument_types(len(arguments))
     return all(
         len(a) == 1 and a.valid is None and known[wanted](decode_text(a.values)[0].as_py())
         for a, wanted in zip(arguments, takes, strict=True)
@@ -322,12 +322,12 @@ def _has_constant_unit(record: ScalarFunction, arguments: Sequence[Vector]) -> b
 
 
 def _over_times(record: ScalarFunction, form: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
-    takes = record.wanted(len(arguments))
+    takes = record.get_argument_types(len(arguments))
     pairs = list(zip(arguments, takes, strict=True))
     constants = [decode_text(a.values)[0].as_py() for a, wanted in pairs if wanted in _UNIT_OR_ZONE]
     times = [a for a, wanted in pairs if wanted is ArgumentType.TIME]
     clocks = [np.asarray(time.values).view(f"M8[{unit}]") for time in times]
-    result = _written("unit, clock, other", form)(*(*constants, None)[:1], *(*clocks, None)[:2])
+    result = _compile_lambda("unit, clock, other", form)(*(*constants, None)[:1], *(*clocks, None)[:2])
     valid = reduce(combine_validity, (time.valid for time in times))
     if record.gives is ValueKind.TIMESTAMP:
         result = result.astype(f"M8[{unit}]").astype(np.int64)
@@ -337,7 +337,7 @@ def _over_times(record: ScalarFunction, form: str, arguments: Sequence[Vector], 
 # ---- no vectorized form: the interpreter, row by row
 
 
-def _one_by_one(record: ScalarFunction, arguments: Sequence[Vector], unit: Unit) -> Vector:
+def _interpret_rows(record: ScalarFunction, arguments: Sequence[Vector], unit: Unit) -> Vector:
     first, *others = arguments
     kind = record.kind([argument.kind for argument in arguments])
     if first.kind is ValueKind.STRING and len(first) != 1 and all(len(o) == 1 for o in others):
@@ -382,11 +382,11 @@ def match_like(vector: Vector, pattern: str) -> Vector:
     """LIKE with a constant pattern."""
     if vector.kind is ValueKind.NULL:
         return vector
-    alike = apply_to_texts(vector.values, lambda texts: _alike(texts, pattern))
+    alike = apply_to_texts(vector.values, lambda texts: _match_like(texts, pattern))
     return Vector(ValueKind.BOOLEAN, alike, vector.valid)
 
 
-def _alike(texts: pa.Array, pattern: str) -> Bools:
+def _match_like(texts: pa.Array, pattern: str) -> Bools:
     core = pattern.strip("%")
     if not re.search(r"[%_\\]", core) and not pattern.endswith("\\"):
         begins, ends = pattern.startswith("%"), pattern.endswith("%")
@@ -397,5 +397,5 @@ def _alike(texts: pa.Array, pattern: str) -> Bools:
         if ends:
             return booleans(pc.starts_with(texts, pattern=core))
         return booleans(pc.equal(texts, pa.scalar(core, texts.type)))
-    expression = f"(?s)\\A(?:{expression_of(pattern).pattern})\\z"
+    expression = f"(?s)\\A(?:{compile_like(pattern).pattern})\\z"
     return booleans(pc.match_substring_regex(texts, pattern=expression))

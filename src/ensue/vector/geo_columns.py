@@ -54,7 +54,7 @@ class EventPlaces:
         """Whether no place has more than one corner."""
         return len(self) == 0 or int(np.diff(self.first).max()) <= 1
 
-    def of(self, rows: Ints) -> "EventPlaces":
+    def take(self, rows: Ints) -> "EventPlaces":
         """Select the places of some events."""
         sizes = np.diff(self.first)[rows]
         first = np.append(0, np.cumsum(sizes)).astype(np.int64)
@@ -145,14 +145,14 @@ def is_usable(x: Floats, y: Floats, space: str) -> Bools:
 def _convex(x: Floats, y: Floats, first: Ints, space: str) -> EventPlaces:
     usable = is_usable(x, y, space)
     if not usable.all():
-        x, y, first = _without(x, y, first, usable)
+        x, y, first = _drop_unusable(x, y, first, usable)
     single = int(np.diff(first).max(initial=0)) <= 1
     if space == "earth":
-        x = _begun(x if single else _short_way(x, first), first)
-    return EventPlaces(x, y, first) if single else _hulled(x, y, first)
+        x = _normalize_longitudes(x if single else _short_way(x, first), first)
+    return EventPlaces(x, y, first) if single else _compute_hulls(x, y, first)
 
 
-def _without(x: Floats, y: Floats, first: Ints, usable: Bools) -> tuple[Floats, Floats, Ints]:
+def _drop_unusable(x: Floats, y: Floats, first: Ints, usable: Bools) -> tuple[Floats, Floats, Ints]:
     """Drop the places that have an unusable corner."""
     sizes = np.diff(first)
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -174,7 +174,7 @@ def _short_way(x: Floats, first: Ints) -> Floats:
     return unwrapped
 
 
-def _begun(x: Floats, first: Ints) -> Floats:
+def _normalize_longitudes(x: Floats, first: Ints) -> Floats:
     """Shift places by full turns so that the first longitude is between -180 and 180."""
     begins = first[:-1][np.diff(first) > 0]
     start = x[begins]
@@ -183,9 +183,9 @@ def _begun(x: Floats, first: Ints) -> Floats:
     return shifted
 
 
-def _hulled(x: Floats, y: Floats, first: Ints) -> EventPlaces:
+def _compute_hulls(x: Floats, y: Floats, first: Ints) -> EventPlaces:
     out_x, out_y, begin = np.empty(len(x)), np.empty(len(y)), np.empty(len(first), np.int64)
-    geometry.hulls(x, y, first, out_x, out_y, begin)
+    geometry.compute_hulls(x, y, first, out_x, out_y, begin)
     return EventPlaces(out_x[: begin[-1]].copy(), out_y[: begin[-1]].copy(), begin)
 
 
@@ -214,10 +214,10 @@ def compute_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> p
 
 def format_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> pa.Array:
     """The hull of each match as a WKT text."""
-    return pa.array(_hulls(matches, events, schema).texts(), pa.string())
+    return pa.array(_get_match_hulls(matches, events, schema).texts(), pa.string())
 
 
-def _hulls(matches: Matches, events: pa.Table, schema: Schema) -> EventPlaces:
+def _get_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> EventPlaces:
     owners, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for variable in matches.variables:
         offsets, inside = matches.segments(variable)
@@ -230,12 +230,12 @@ def _hulls(matches: Matches, events: pa.Table, schema: Schema) -> EventPlaces:
     location = schema.location
     names = [location] if isinstance(location, str) else list(location or ())
     known = _places(take_rows(events.select(names), unique), schema, unique)
-    members = known.of(places)
+    members = known.take(places)
     sizes = np.diff(members.first)
     x = _around_the_first(members, owner) if schema.space == "earth" else members.x
     counts = np.bincount(owner, weights=sizes, minlength=matches.count).astype(np.int64)
     first = np.append(0, np.cumsum(counts)).astype(np.int64)
-    return _hulled(x, members.y, first)
+    return _compute_hulls(x, members.y, first)
 
 
 def _around_the_first(members: EventPlaces, owner: Ints) -> Floats:
@@ -312,7 +312,7 @@ class PlaceCorners:
         """`first`, also if all places are points."""
         return np.arange(len(self.x) + 1) if self.first is None else self.first
 
-    def repeated(self, length: int) -> "PlaceCorners":
+    def repeat(self, length: int) -> "PlaceCorners":
         """Repeat the first place for every row."""
         size = int(self.starts()[1])
         x, y = np.tile(self.x[:size], length), np.tile(self.y[:size], length)
@@ -329,7 +329,7 @@ class ConstantRegion:
     def __len__(self) -> int:
         return self.rows
 
-    def repeated(self, length: int) -> "ConstantRegion":
+    def repeat(self, length: int) -> "ConstantRegion":
         return ConstantRegion(self.text, length)
 
     def table(self, space: int) -> RegionTable:
@@ -338,7 +338,7 @@ class ConstantRegion:
 
     def corners(self, space: int) -> PlaceCorners:
         """The corners of its hull, for every row."""
-        return _hull_corners(self.text, FUNCTION_SPACES[space]).repeated(self.rows)
+        return _hull_corners(self.text, FUNCTION_SPACES[space]).repeat(self.rows)
 
 
 PlaceValues = PlaceCorners | ConstantRegion

@@ -8,8 +8,7 @@ import numpy as np
 from ensue.functions import CIRCLE, EARTH, EARTH_LOCATION, FUNCTIONS, LOCATION, SPACES, WKT
 from ensue.geo.geometry import ConvexHull
 from ensue.geo.wkt import Points, read_wkt
-from ensue.kernels import geometry
-from ensue.kernels import geometry_pairs as place_columns
+from ensue.kernels import geometry, geometry_pairs
 from ensue.kernels.polygons import X, Y
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only
@@ -36,10 +35,10 @@ def _point(space: int, arguments: Sequence[Vector]) -> PlaceVector:
     a, b = to_floats(x), to_floats(y)
     if space == geometry.EARTH:  # longitudes between -180 and 180, as for events
         a = np.where(np.abs(a) > 180, a - 360.0 * np.floor((a + 180) / 360), a)
-    return _there(PlaceCorners(a, b), combine_validity(x.valid, y.valid), space)
+    return _mask_unusable(PlaceCorners(a, b), combine_validity(x.valid, y.valid), space)
 
 
-def _located(space: int, arguments: Sequence[Vector]) -> PlaceVector:
+def _locate(space: int, arguments: Sequence[Vector]) -> PlaceVector:
     if len(arguments) == 2:
         return _point(space, arguments)
     (column,) = arguments
@@ -49,7 +48,7 @@ def _located(space: int, arguments: Sequence[Vector]) -> PlaceVector:
     return PlaceVector(corners, None if valid.all() else valid)
 
 
-def _there(corners: PlaceCorners, valid: Bools | None, space: int) -> PlaceVector:
+def _mask_unusable(corners: PlaceCorners, valid: Bools | None, space: int) -> PlaceVector:
     """Set places with unusable coordinates to NULL, and points also to 0 for the kernels."""
     usable = is_usable(corners.x, corners.y, SPACES[space])
     if usable.all():
@@ -79,21 +78,21 @@ def _read(text: Vector) -> PlaceVector:
 # ---- relations
 
 
-def _measured(measure: Callable[..., Vector], space: int, arguments: Sequence[Vector]) -> Vector:
+def _measure(measure: Callable[..., Vector], space: int, arguments: Sequence[Vector]) -> Vector:
     """Apply a function of two places; NULL where an argument is."""
     length = get_common_length(*arguments)
-    p, q = (_here(place, space) for place in arguments[:2])
+    p, q = (_to_space(place, space) for place in arguments[:2])
     others = arguments[2:]
     result = broadcast(measure(p.places, q.places, space, *others), length)
     valid = reduce(combine_validity, (broadcast(v, length).valid for v in (p, q, *others)))
     return Vector(result.kind, result.values, valid)
 
 
-def _here(vector: Vector, space: int) -> PlaceVector:
+def _to_space(vector: Vector, space: int) -> PlaceVector:
     """Places in this space: those of a query on the plane may lie off the earth."""
     assert isinstance(vector, PlaceVector)
     if space == geometry.EARTH and isinstance(vector.places, PlaceCorners):
-        return _there(vector.places, vector.valid, space)
+        return _mask_unusable(vector.places, vector.valid, space)
     return vector
 
 
@@ -101,9 +100,9 @@ def _distance(a: PlaceValues, b: PlaceValues, space: int) -> Vector:
     if isinstance(a, ConstantRegion):
         a, b = b, a
     if isinstance(b, ConstantRegion):
-        result = place_columns.region_distances(b.table(space), *_arrays(a, space), space)
+        result = geometry_pairs.region_distances(b.table(space), *_arrays(a, space), space)
     else:
-        result = place_columns.column_distances(*_arrays(a, space), *_arrays(b, space), space)
+        result = geometry_pairs.column_distances(*_arrays(a, space), *_arrays(b, space), space)
     return Vector(ValueKind.FLOAT, result)
 
 
@@ -119,9 +118,9 @@ def _overlaps(p: PlaceValues, q: PlaceValues, space: int) -> Vector:
 def _test(where: int, p: PlaceValues, q: PlaceValues, space: int) -> Vector:
     """Whether q lies inside p, or overlaps it."""
     if isinstance(p, ConstantRegion):
-        result = place_columns.region_tests(p.table(space), where, *_arrays(q, space), space)
+        result = geometry_pairs.region_tests(p.table(space), where, *_arrays(q, space), space)
     else:
-        result = place_columns.column_tests(where, *_arrays(p, space), *_arrays(q, space), space)
+        result = geometry_pairs.column_tests(where, *_arrays(p, space), *_arrays(q, space), space)
     return Vector(ValueKind.BOOLEAN, result)
 
 
@@ -129,7 +128,7 @@ def _same_place(p: PlaceValues, q: PlaceValues, space: int, limit: Vector) -> Ve
     centres = [*_centres(p, space), *_centres(q, space)]
     length = next((len(v) for v in centres if len(v) != 1), 1)
     aligned = [as_read_only(np.full(length, v[0]) if len(v) != length else v) for v in centres]
-    result = place_columns.point_distances(*aligned, space)
+    result = geometry_pairs.point_distances(*aligned, space)
     return Vector(ValueKind.BOOLEAN, result < to_floats(limit))
 
 
@@ -139,7 +138,7 @@ def _centres(places: PlaceValues, space: int) -> tuple[Floats, Floats]:
         return row[X : X + 1], row[Y : Y + 1]
     if places.first is None:
         return places.x, places.y
-    x, y = place_columns.column_centres(*_arrays(places, space))
+    x, y = geometry_pairs.column_centres(*_arrays(places, space))
     return x, y
 
 
@@ -155,7 +154,7 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
     """The hull of all places that are not NULL; NULL without any."""
     length = get_common_length(*arguments)
     parts = [broadcast(a, length) for a in arguments]
-    known = [_here(part, space) for part in parts if isinstance(part, PlaceVector)]
+    known = [_to_space(part, space) for part in parts if isinstance(part, PlaceVector)]
     if not known:
         return create_nulls(length)
     counts, sources = [], []
@@ -180,7 +179,7 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
         all_x[target], all_y[target] = x[source] + np.repeat(turn, count), y[source]
         place += count
     hull_x, hull_y, begin = np.empty(first[-1]), np.empty(first[-1]), np.empty_like(first)
-    geometry.hulls(as_read_only(all_x), as_read_only(all_y), as_read_only(first), hull_x, hull_y, begin)
+    geometry.compute_hulls(as_read_only(all_x), as_read_only(all_y), as_read_only(first), hull_x, hull_y, begin)
     valid: Bools = first[1:] > first[:-1]
     corners = PlaceCorners(hull_x[: begin[-1]], hull_y[: begin[-1]], begin)
     return PlaceVector(corners, None if valid.all() else valid)
@@ -192,10 +191,10 @@ def _in_space(space: int) -> dict[str, Routine]:
         "distance": _distance, "inside": _inside, "overlaps": _overlaps,
         "same_place": _same_place,
     }  # fmt: skip
-    routines: dict[str, Routine] = {prefix + name: partial(_measured, form, space) for name, form in measures.items()}
+    routines: dict[str, Routine] = {prefix + name: partial(_measure, form, space) for name, form in measures.items()}
     routines[f"{prefix}hull"] = partial(_hull, space)
     routines[f"{prefix}point"] = partial(_point, space)
-    routines[EARTH_LOCATION if prefix else LOCATION] = partial(_located, space)
+    routines[EARTH_LOCATION if prefix else LOCATION] = partial(_locate, space)
     return routines
 
 

@@ -21,7 +21,7 @@ from ensue.kernels.polygons import ABOVE, BELOW, FIRST, KIND, LEFT, RIGHT, RINGS
 from ensue.kernels.regions import CIRCLE, POLYGON, RegionTable, expand_box
 
 if TYPE_CHECKING:
-    from shapely import Geometry as Shaped
+    from shapely import Geometry
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,7 +78,7 @@ def _polygons(polygons: Polygons, space: str) -> tuple[Floats, Floats]:
         row[RINGS] = 1
         if row[RIGHT] - row[LEFT] < 360 or space == "plane":
             return row, convex
-    shaped = _shaped(polygons)
+    shaped = _to_shapely(polygons)
     row[LEFT : ABOVE + 1] = shaped.bounds
     if space == "earth" and row[RIGHT] - row[LEFT] == 360:
         shaped = _all_round(shaped)
@@ -109,7 +109,7 @@ def _check_turns(ring: Sequence[tuple[float, float]]) -> None:
         raise QueryError("it is wider than 360 degrees of longitude")
 
 
-def _shaped(polygons: Polygons) -> "Shaped":
+def _to_shapely(polygons: Polygons) -> "Geometry":
     """Convert to Shapely and validate."""
     import shapely
 
@@ -138,7 +138,7 @@ _PROBLEMS = {
 }
 
 
-def _all_round(shaped: "Shaped") -> "Shaped":
+def _all_round(shaped: "Geometry") -> "Geometry":
     """Repeat a region around the whole earth once more, so that no place meets its seam."""
     import shapely
 
@@ -146,7 +146,7 @@ def _all_round(shaped: "Shaped") -> "Shaped":
     return shapely.union(shaped, again)
 
 
-def _rings(shaped: "Shaped") -> tuple[Floats, int]:
+def _rings(shaped: "Geometry") -> tuple[Floats, int]:
     """Rings with headers: outer ones counter-clockwise, holes clockwise."""
     import shapely
 
@@ -262,7 +262,7 @@ class Regions:
     def _texts(self) -> "_Known":
         if self._closed is not None:
             used = sum(self._size(row) for row in range(self._count))
-            self._known = _Known.of_arrays(self._closed, self._filled - used)
+            self._known = _Known.from_arrays(self._closed, self._filled - used)
             self._closed = None
         return self._known
 
@@ -310,11 +310,11 @@ class Regions:
     # ---------------------------------------------------------------------------- persistence
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The table as arrays, which `of_arrays` reads."""
+        """The table as arrays, which `from_arrays` reads."""
         return {"rows": self._rows[: self._count], "corners": self._corners[: self._filled], **self._texts().arrays()}
 
     @classmethod
-    def of_arrays(cls, space: str, arrays: Arrays) -> "Regions":
+    def from_arrays(cls, space: str, arrays: Arrays) -> "Regions":
         """Wrap arrays in a table; they are copied when it grows."""
         regions = cls(space)
         regions._rows, regions._corners = (np.asarray(arrays[n]) for n in ("rows", "corners"))
@@ -333,7 +333,7 @@ class Regions:
         """Map the arrays of a folder into memory; changes stay in this process."""
         files = {name: folder / f"regions_{name}.npy" for name in _NAMES}
         # an empty array cannot be mapped
-        return cls.of_arrays(
+        return cls.from_arrays(
             space,
             {
                 name: np.load(path) if path.stat().st_size <= 128 else np.load(path, mmap_mode="c")
@@ -362,7 +362,7 @@ class _Known:
         }
 
     @classmethod
-    def of_arrays(cls, arrays: Arrays, lost: int) -> "_Known":
+    def from_arrays(cls, arrays: Arrays, lost: int) -> "_Known":
         known = cls()
         data = arrays["texts"].tobytes()
         known.texts = [data[a:b].decode() for a, b in pairwise(arrays["text_offsets"].tolist())]

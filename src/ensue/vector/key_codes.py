@@ -357,7 +357,7 @@ class ColumnCodes:
 
     def keep(self, alive: Bools) -> Codes:
         """Remove the values of dead codes; return the new code of each old one, or -1."""
-        moved = _renumbered(alive)
+        moved = _renumber(alive)
         for table in self._tables:
             table.keep(moved)
         self._counter.next = int(np.count_nonzero(alive))
@@ -462,16 +462,16 @@ class KeyCodes:
         >>> codes.encode([pa.array([9, 7])]).tolist()
         [1, 2]
         """
-        moved = _renumbered(alive)
+        moved = _renumber(alive)
         # from the last pair to the first, keeping the parts of live pairs
         for k in reversed(range(len(self._pairs))):
             pairs, known = self._pairs[k].items()
             pairs = pairs[alive[known]]
             left, right = pairs >> 32, pairs & 0xFFFFFFFF
             before = len(self._columns[0]) if k == 0 else self._counters[k - 1].next
-            alive = _marked(left, before)
-            new_right = self._columns[k + 1].keep(_marked(right, len(self._columns[k + 1])))
-            new_pairs = (_renumbered(alive)[left].astype(np.int64) << 32) | new_right[right]
+            alive = _mark_codes(left, before)
+            new_right = self._columns[k + 1].keep(_mark_codes(right, len(self._columns[k + 1])))
+            new_pairs = (_renumber(alive)[left].astype(np.int64) << 32) | new_right[right]
             self._pairs[k].restore(new_pairs, np.arange(len(pairs), dtype=np.int32))
             self._counters[k].next = len(pairs)
         if self._columns:
@@ -514,12 +514,12 @@ class KeyCodes:
         return keys
 
 
-def _renumbered(alive: Bools) -> Codes:
+def _renumber(alive: Bools) -> Codes:
     """The rank of each code among the live ones; -1 for the others."""
     return np.where(alive, np.cumsum(alive) - 1, -1).astype(np.int32)
 
 
-def _marked(codes: Ints, count: int) -> Bools:
+def _mark_codes(codes: Ints, count: int) -> Bools:
     """Which of `count` codes occur."""
     marks = np.zeros(count, np.bool_)
     marks[codes] = True

@@ -22,7 +22,7 @@ def assign_key_groups(events: pa.Table, key: Sequence[str], count: int, unit: Un
     if count == 1 or not key:
         return hashes.astype(np.int64)
     for name in key:
-        hashes = _mixed(hashes ^ _hashes(events.column(name), unit))
+        hashes = _mix(hashes ^ _hashes(events.column(name), unit))
     return (hashes % np.uint64(count)).astype(np.int64)
 
 
@@ -30,7 +30,7 @@ def _hashes(column: pa.ChunkedArray, unit: Unit) -> Words:
     array = decode_dictionary(to_single_array(column))
     values = _numbers(array, unit)
     if values is None:
-        return _of_texts(column)
+        return _hash_texts(column)
     if values.dtype.kind == "f":
         whole = np.abs(values) < 2**63
         whole[whole] = values[whole] == np.floor(values[whole])
@@ -41,7 +41,7 @@ def _hashes(column: pa.ChunkedArray, unit: Unit) -> Words:
     valid = validity(array)
     if valid is not None:
         bits[~valid] = 0
-    return _mixed(bits)
+    return _mix(bits)
 
 
 def _numbers(array: pa.Array, unit: Unit) -> npt.NDArray[Any] | None:
@@ -54,26 +54,26 @@ def _numbers(array: pa.Array, unit: Unit) -> npt.NDArray[Any] | None:
     return np.zeros(len(array), np.bool_) if kind is ValueKind.NULL else None
 
 
-def _of_texts(column: pa.ChunkedArray) -> Words:
+def _hash_texts(column: pa.ChunkedArray) -> Words:
     """Hash each distinct text once."""
     array = column.combine_chunks()
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
-    by_code = np.array([_of_text(value) for value in array.dictionary.to_pylist()], np.uint64)
+    by_code = np.array([_hash_text(value) for value in array.dictionary.to_pylist()], np.uint64)
     hashes = np.zeros(len(array), np.uint64)
     present = array.is_valid().to_numpy(zero_copy_only=False)
     hashes[present] = by_code[array.indices.drop_null().to_numpy()]
     return hashes
 
 
-def _of_text(value: object) -> int:
+def _hash_text(value: object) -> int:
     if value is None:
         return 0
     data = value if isinstance(value, bytes) else str(value).encode()
     return zlib.crc32(data) | zlib.crc32(data, 0x9E3779B9) << 32
 
 
-def _mixed(words: Words) -> Words:
+def _mix(words: Words) -> Words:
     """Scatter the bits of words (splitmix64)."""
     with np.errstate(over="ignore"):
         words = words + np.uint64(0x9E3779B97F4A7C15)

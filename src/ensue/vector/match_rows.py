@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ensue.kernels import match_selection as match_ends
+from ensue.kernels import match_selection
 from ensue.vector.arrow_numpy import Bools, Ints, as_read_only
 
 FIRST, TRIGGER = " first", " trigger"  # variables of counted matches
@@ -87,12 +87,12 @@ class Matches:
         first = np.full(self.count, np.iinfo(np.int64).max)
         last = np.full(self.count, -1, np.int64)
         for rows in self.rows.values():
-            match_ends.widen_by_rows(as_read_only(rows), first, last)
+            match_selection.widen_by_rows(as_read_only(rows), first, last)
         for offsets, rows in self.lists.values():
-            match_ends.widen_by_lists(as_read_only(offsets), as_read_only(rows), first, last)
+            match_selection.widen_by_lists(as_read_only(offsets), as_read_only(rows), first, last)
         return first, last
 
-    def moved(self, change: Callable[[Ints], Ints]) -> "Matches":
+    def map_rows(self, change: Callable[[Ints], Ints]) -> "Matches":
         """Map the row numbers."""
         return Matches(
             {variable: change(rows) for variable, rows in self.rows.items()},

@@ -59,7 +59,7 @@ def logical_and(left: Vector, right: Vector) -> Vector:
     a, b = _logical(left), _logical(right)
     if left.valid is None and right.valid is None:
         return Vector(ValueKind.BOOLEAN, a & b)
-    known_a, known_b = _known(left), _known(right)
+    known_a, known_b = _get_valid(left), _get_valid(right)
     false = (~a & known_a) | (~b & known_b)
     return Vector(ValueKind.BOOLEAN, a & b, false | (known_a & known_b))
 
@@ -69,7 +69,7 @@ def logical_or(left: Vector, right: Vector) -> Vector:
     a, b = _logical(left), _logical(right)
     if left.valid is None and right.valid is None:
         return Vector(ValueKind.BOOLEAN, a | b)
-    known_a, known_b = _known(left), _known(right)
+    known_a, known_b = _get_valid(left), _get_valid(right)
     a, b = a & known_a, b & known_b
     return Vector(ValueKind.BOOLEAN, a | b, a | b | (known_a & known_b))
 
@@ -78,7 +78,7 @@ def _logical(vector: Vector) -> Bools:
     return np.asarray(vector.values, np.bool_)
 
 
-def _known(vector: Vector) -> Bools:
+def _get_valid(vector: Vector) -> Bools:
     return np.ones(1, np.bool_) if vector.valid is None else vector.valid
 
 
@@ -157,10 +157,10 @@ def _compare_texts(operator: str, left: Vector, right: Vector) -> Bools:
         return apply_to_texts(left.values, lambda texts: booleans(function(texts, scalar)))
     length = get_common_length(left, right)
     texts = [decode_text(broadcast(side, length).values) for side in (left, right)]
-    return booleans(function(*_alike(texts)))
+    return booleans(function(*_unify_offsets(texts)))
 
 
-def _alike(texts: Sequence[pa.Array]) -> list[pa.Array]:
+def _unify_offsets(texts: Sequence[pa.Array]) -> list[pa.Array]:
     """Cast string arrays to the same offset width."""
     if len({text.type for text in texts}) > 1:
         return [text.cast(pa.large_string()) for text in texts]
@@ -201,7 +201,7 @@ def concat_texts(parts: Sequence[Vector]) -> Vector:
     length = get_common_length(*parts)
     if any(part.kind is ValueKind.NULL for part in parts):
         return create_nulls(length)
-    texts = _alike([decode_text(broadcast(part, length).values) for part in parts])
+    texts = _unify_offsets([decode_text(broadcast(part, length).values) for part in parts])
     joined = pc.binary_join_element_wise(*texts, pa.scalar("", texts[0].type))
     valid = reduce(combine_validity, (part.valid for part in parts))
     return broadcast(Vector(ValueKind.STRING, joined, valid), length)
@@ -221,7 +221,7 @@ def _arithmetic(operator: str, left: Vector, right: Vector) -> Vector:
             return multiply_integers(kind, a, b, valid) if whole else Vector(kind, a * b, valid)
         case _:
             divide = np.divide if operator == "/" else np.fmod
-            return _divided(kind, divide, a, b, valid)
+            return _divide(kind, divide, a, b, valid)
 
 
 def add_integers(kind: ValueKind, a: Numbers, b: Numbers, valid: Bools | None) -> Vector:
@@ -264,7 +264,7 @@ def limit_years(vector: Vector, unit: Unit) -> Vector:
     return Vector(vector.kind, np.where(inside, times, 0), combine_validity(vector.valid, inside))
 
 
-def _divided(
+def _divide(
     kind: ValueKind,
     divide: Callable[..., Any],
     dividend: npt.NDArray[Any],
@@ -295,19 +295,19 @@ def _temporal(operator: str, left: Vector, right: Vector) -> Vector:
             return add_integers(kind, a, b, valid)
         case "/" if all(lengths):
             x, y = a.astype(np.float64), b.astype(np.float64)
-            return _divided(ValueKind.FLOAT, np.divide, x, y, valid)
+            return _divide(ValueKind.FLOAT, np.divide, x, y, valid)
         case "%" if all(lengths):
-            return _divided(ValueKind.DURATION, np.fmod, a, b, valid)
+            return _divide(ValueKind.DURATION, np.fmod, a, b, valid)
         case "*" if any(lengths):
-            return _scaled(*((left, right) if lengths[0] else (right, left)), valid)
+            return _scale(*((left, right) if lengths[0] else (right, left)), valid)
         case "/" if lengths[0]:
-            quotient = _divided(ValueKind.FLOAT, np.divide, a.astype(np.float64), to_floats(right), valid)
+            quotient = _divide(ValueKind.FLOAT, np.divide, a.astype(np.float64), to_floats(right), valid)
             return round_duration(np.asarray(quotient.values), quotient.valid)
         case _:
             raise TypeError(f"{operator} of {left.kind.value} and {right.kind.value}")
 
 
-def _scaled(length: Vector, factor: Vector, valid: Bools | None) -> Vector:
+def _scale(length: Vector, factor: Vector, valid: Bools | None) -> Vector:
     lengths = np.asarray(length.values)
     if factor.kind is ValueKind.INTEGER:
         return multiply_integers(ValueKind.DURATION, lengths, np.asarray(factor.values), valid)

@@ -59,17 +59,17 @@ def take_values(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
     try:
         values = column.take(places)
     except pa.ArrowNotImplementedError:
-        return _taken_otherwise(column, places)
+        return _take_in_python(column, places)
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _taken_otherwise(column: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
+def _take_in_python(column: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
     """Select rows of types for which Arrow has no kernel."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     type = column.type
     if isinstance(column, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(type, _taken_otherwise(column.storage, places))
+        return pa.ExtensionArray.from_storage(type, _take_in_python(column.storage, places))
     if types.is_string_view(type):
         return column.cast(pa.large_string()).take(places).cast(type)
     if types.is_run_end_encoded(type):

@@ -80,13 +80,13 @@ class Backfill:
 
     def matches(self) -> DataFrame:
         """Return the matches of the history in the form of a micro-batch."""
-        kept = self._stored().filter(sql.col("stage") == _OUT)
+        kept = self._read_stored().filter(sql.col("stage") == _OUT)
         packed = kept.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
         return get_single_frame(build_frames(self.workload, packed))
 
     def key_groups(self, chain: int, stage: int) -> DataFrame:
         """Return the state parts of the key groups of a stage."""
-        return self._stored().filter((sql.col("chain") == chain) & (sql.col("stage") == stage))
+        return self._read_stored().filter((sql.col("chain") == chain) & (sql.col("stage") == stage))
 
     def initial(self, chain: int, stage: int) -> GroupedData | None:
         """Return the initial state of a stage; None if the stream has started already."""
@@ -118,7 +118,7 @@ class Backfill:
         )
         return heads.unionByName(parts)
 
-    def _stored(self) -> DataFrame:
+    def _read_stored(self) -> DataFrame:
         reader = self.session.read.schema(spark_schema(_KEPT))
         return reader.parquet(escape_path(f"{self.place}/key_groups"))
 
@@ -153,10 +153,12 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     session, workload = spec.frame.sparkSession, spec.workload
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     events = read_history(session, history, workload, since)
-    ahead = spec.given.max_ahead if spec.given.watermark is not None else None
+    ahead = spec.source_options.max_ahead if spec.source_options.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.given.bad_events).withColumn("chain", sql.lit(number)).select(*_KEPT.names)
+        _match_chain(events, chain, spec.source_options.bad_events)
+        .withColumn("chain", sql.lit(number))
+        .select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)
     ]
     writer = reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
@@ -257,7 +259,7 @@ class HistoryStage:
                 yield _batch(_row(keys, sliced, sender, next(places)))
         for sliced in key_group.end():
             yield _batch(_row(keys, sliced, sender, next(places)))
-        saved = key_group.saved()
+        saved = key_group.save_state()
         for number, part in enumerate(saved.parts):
             state = PackedTable(len(self.chain.stages), key, STATE, part)
             row = _row(keys, PackedSlice(self.cut.last, state), self.number, number)
@@ -297,7 +299,7 @@ class HistoryOptions:
     gap: str = REFUSE
 
     @classmethod
-    def given(cls, history: Any, since: Any, gap: str) -> "HistoryOptions | None":
+    def from_arguments(cls, history: Any, since: Any, gap: str) -> "HistoryOptions | None":
         """Check the arguments of `ensue.start`."""
         if gap not in (REFUSE, ALLOW):
             raise EventError(f"gap= must be {REFUSE!r} or {ALLOW!r}, not {gap!r}")
@@ -307,7 +309,7 @@ class HistoryOptions:
             raise EventError("since= and gap= need history=: the source decides where the stream itself begins")
         return None
 
-    def matched(self, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:
+    def build_backfill(self, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:
         """Return the backfill of a checkpoint, which runs once, before the stream starts."""
         if any(chain.spreads is not None for chain in spec.workload.chains):
             raise EventError(

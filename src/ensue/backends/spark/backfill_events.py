@@ -74,7 +74,7 @@ def read_history(session: SparkSession, history: Any, workload: Workload, since:
 
 def _is_archive(history: object) -> bool:
     # ask the class: a Spark Connect DataFrame has attributes of any name
-    methods = ("pinned", "described", "layout", "read")
+    methods = ("pinned", "describe", "layout", "read")
     return all(hasattr(type(history), name) for name in methods)
 
 
@@ -119,7 +119,7 @@ def _past_of_frame(
     frame: DataFrame, workload: Workload, begin: float | None, complete: float | None, described: dict[str, object]
 ) -> HistoryEvents:
     source, shape = workload.source, workload.source.shape
-    frame = _selected(frame, source)
+    frame = _select_columns(frame, source)
     bad = is_without_time(shape, workload.types)
     start, end = shape.schema.start, shape.schema.end
     if begin is not None:
@@ -131,19 +131,19 @@ def _past_of_frame(
         .toArrow()
         .columns
     )
-    extent = Extent(_time_of(oldest, shape), _time_of(newest, shape), rows[0].as_py())
+    extent = Extent(_find_newest_time(oldest, shape), _find_newest_time(newest, shape), rows[0].as_py())
     cut = compute_cut(extent, complete, workload)
     frame = frame.filter(bad | is_before(frame, end, shape, cut.at))
     return HistoryEvents(frame, cut, described)
 
 
-def _selected(frame: DataFrame, source: SourceSchema) -> DataFrame:
+def _select_columns(frame: DataFrame, source: SourceSchema) -> DataFrame:
     """Select the columns of the stream and cast them to its types."""
     available = arrow_schema(frame.schema)
     _require_columns(available, source, (TYPE,) if source.by_type is not None else ())
-    wanted = spark_schema(source.arrow)
+    schema = spark_schema(source.arrow)
     columns: list[Column] = []
-    for field in wanted:
+    for field in schema:
         column = sql.col(quote_name(field.name))
         if field.name not in available.names:  # an event type without events in the history
             column = sql.lit(None).cast(field.dataType)
@@ -184,7 +184,7 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise EventError(f"the history does not have the stream's columns: {error}") from None
 
 
-def _time_of(column: pa.ChunkedArray, shape: StreamSchema) -> float | None:
+def _find_newest_time(column: pa.ChunkedArray, shape: StreamSchema) -> float | None:
     if column[0].as_py() is None:
         return None
     ticks: float = np.asarray(from_arrow(column, shape.unit).values)[0].item()
@@ -201,7 +201,7 @@ def require_not_ahead(cut: BackfillCut, workload: Workload, max_ahead: MaxAhead)
     now = int(time() * 1_000) * workload.source.clock.per_ms
     if max_ticks is not None and calendar and cut.at > now + max_ticks:
         raise EventError(
-            f"the history ends at {workload.source.clock.shown(cut.at)}, further ahead of the "
+            f"the history ends at {workload.source.clock.format_time(cut.at)}, further ahead of the "
             "clock than max_ahead= allows: all events of the stream would be before that\n"
             "  hint: fix the time of its newest event, or set until when it is complete: "
             "ensue.archive(..., complete=...)"
@@ -260,7 +260,7 @@ def _past_of_archive(session: SparkSession, archive: Archive, workload: Workload
             )
     complete = getattr(archive, "complete", None)
     until = None if complete is None else to_engine_time(complete, source.shape)
-    described = archive.described()
+    described = archive.describe()
     if isinstance(archive, FrameArchive):
         return _past_of_frame(archive.frame, workload, begin, until, described)
     if isinstance(archive, TableArchive):
@@ -288,8 +288,8 @@ def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Exte
             return Extent(begin, newest, None)
         return Extent(oldest, newest, layout.rows)
     unbounded = pa.table({SINCE: pa.nulls(1, kind), UNTIL: pa.nulls(1, kind)})
-    wanted = ArchiveRead(unbounded, columns=(shape.schema.start, shape.schema.end))
-    times = archive.read(wanted).events.column(shape.schema.end)
+    request = ArchiveRead(unbounded, columns=(shape.schema.start, shape.schema.end))
+    times = archive.read(request).events.column(shape.schema.end)
     if not len(times):
         return Extent(None, None, 0)
     values = np.asarray(from_arrow(times, shape.unit).values)
@@ -348,6 +348,6 @@ class ReadSlices:
         schema = self.source.arrow
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                wanted = ArchiveRead(self.pieces[number], None, self.types, tuple(schema.names))
-                events = _cast(self.archive.read(wanted).events, schema)
+                request = ArchiveRead(self.pieces[number], None, self.types, tuple(schema.names))
+                events = _cast(self.archive.read(request).events, schema)
                 yield from events.to_batches(max_chunksize=OUTPUT_ROWS)

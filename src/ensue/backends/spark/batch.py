@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark import frames as statistics
+from ensue.backends.spark import frames
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import CoPartitioning, SplitArchives, reject_large_tables
 from ensue.backends.spark.frames import (
@@ -42,7 +42,7 @@ from ensue.vector.event_table import drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
 
 STREAMING = False
-measured = statistics.measured
+measure = frames.measure
 STAGE_SCHEMA = pa.schema(
     {
         "through": pa.int32(),  # the key group of the next stage that receives or forwards it
@@ -56,19 +56,19 @@ CHUNK = 200_000  # events that a task sends to key groups at a time
 _COLUMNS = spark_schema(STAGE_SCHEMA)
 
 
-def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) -> tuple[DataFrame, SourceSchema]:
+def read(events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions) -> tuple[DataFrame, SourceSchema]:
     """Read the events into one DataFrame, with their source schema, without running a job."""
-    given.require_table()
-    frame, shape, given = read_frame(events, given)
-    return frame, SourceSchema.of(shape, given)
+    options.require_table()
+    frame, shape, options = read_frame(events, options)
+    return frame, SourceSchema.from_options(shape, options)
 
 
-def key_groups(frame: DataFrame, given: SourceOptions) -> int:  # noqa: ARG001
+def key_groups(frame: DataFrame, options: SourceOptions) -> int:  # noqa: ARG001
     """Return the number of key groups: Spark's shuffle partitions."""
     return get_key_group_count(frame, None)
 
 
-def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
+def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
     """Build a lazy DataFrame of matches for each output."""
     warn_of_whole_streams(workload)
     for work in workload.works:
@@ -77,20 +77,20 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
     (chain, *others), (output, *further) = workload.chains, workload.outputs
     if not others and not further and len(chain.stages) == 1 and chain.spreads is None:
         schema = spark_schema(output.schema)
-        matches = _run_first_stage(frame, chain, given, OnlyStage, schema)
+        matches = _run_first_stage(frame, chain, options, OnlyStage, schema)
         finished = output.finished
         return {output.name: matches if finished is None else build_result_frame(matches, finished)}
-    packed = reduce(DataFrame.union, (_run_chain(frame, c, given) for c in workload.chains))
-    return SeveralMatches.of(workload, packed)
+    packed = reduce(DataFrame.union, (_run_chain(frame, c, options) for c in workload.chains))
+    return SeveralMatches.from_packed(workload, packed)
 
 
-def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
+def _run_chain(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> DataFrame:
     """Run the stages of a chain; return their packed output."""
     if chain.spreads is not None:
-        events = _relevant(frame, chain, given)
-        staged = events.mapInArrow(RouteEvents(chain, given.bad_events), _COLUMNS)
+        events = _relevant(frame, chain, options)
+        staged = events.mapInArrow(RouteEvents(chain, options.bad_events), _COLUMNS)
     else:
-        staged = _run_first_stage(frame, chain, given, FirstStage, _COLUMNS)
+        staged = _run_first_stage(frame, chain, options, FirstStage, _COLUMNS)
     for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
         by_key_group = staged.repartition(chain.count_key_groups(number), "through")
         staged = by_key_group.mapInArrow(LaterStage(chain, number), _COLUMNS)
@@ -98,18 +98,18 @@ def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataF
 
 
 def _run_first_stage(
-    frame: DataFrame, chain: Pipeline, given: SourceOptions, first: "type[OnlyStage | FirstStage]", schema: StructType
+    frame: DataFrame, chain: Pipeline, options: SourceOptions, first: "type[OnlyStage | FirstStage]", schema: StructType
 ) -> DataFrame:
     """Run the first stage, with the rows of DataFrame archives beside its events."""
     reject_large_tables(chain)
-    events, both = _relevant(frame, chain, given), CoPartitioning.of(chain)
+    events, both = _relevant(frame, chain, options), CoPartitioning.from_pipeline(chain)
     if both is None:
-        return _by_first_key(events, chain).mapInArrow(first(chain, given.bad_events), schema)
-    apart = SplitArchives.of(both, lambda emptied: first(emptied, given.bad_events))
+        return _by_first_key(events, chain).mapInArrow(first(chain, options.bad_events), schema)
+    apart = SplitArchives.split(both, lambda emptied: first(emptied, options.bad_events))
     return both.shuffle(events).mapInArrow(apart, schema)
 
 
-def _relevant(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
+def _relevant(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> DataFrame:
     """Select the relevant events and number them.
 
     With bad_events="raise" events of these types without a usable time are kept for the error.
@@ -117,7 +117,7 @@ def _relevant(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFr
     condition = build_relevance_filter(chain)
     if condition is not None:
         bad = is_without_time(chain.source.shape, chain.types)
-        frame = frame.filter(condition | bad if given.bad_events == "raise" else condition)
+        frame = frame.filter(condition | bad if options.bad_events == "raise" else condition)
     return frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
 
 
@@ -148,9 +148,9 @@ class OnlyStage:
             return
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
-        for _, matches in stage.delivered(stage.matched(StageInput(ordered, {}, (ARRIVAL,)))):
-            given = output.given(matches).cast(output.schema)
-            yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
+        for _, matches in stage.iterate_outputs(stage.match_batch(StageInput(ordered, {}, (ARRIVAL,)))):
+            table = output.convert(matches).cast(output.schema)
+            yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
 
 
@@ -170,11 +170,11 @@ class FirstStage:
         shape = chain.source.shape
         events, dropped = drop_bad_times(events, shape, self.bad_events, chain.types)
         _warn_of_dropped(dropped)
-        yield from staged_rows(chain, 0, pack_events(chain, events, 1))
+        yield from pack_stage_rows(chain, 0, pack_events(chain, events, 1))
         if len(chain.stages) > 1:  # otherwise all events are for this stage
-            events = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+            events = events.filter(pa.array(chain.stages[0].reads.compute_mask(events, shape)))
         if events.num_rows:
-            yield from staged_rows(chain, 0, _match_stage(chain, 0, events, {}))
+            yield from pack_stage_rows(chain, 0, _match_stage(chain, 0, events, {}))
         freeze_loaded_code()
 
 
@@ -195,9 +195,9 @@ class RouteEvents:
                 continue
             events, bad = drop_bad_times(events, shape, self.bad_events, chain.types)
             dropped += bad
-            routed = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+            routed = events.filter(pa.array(chain.stages[0].reads.compute_mask(events, shape)))
             spread = stage.spread(routed.drop_columns([ARRIVAL]), chain.count_key_groups(0), None)
-            yield from staged_rows(chain, -1, pack_routed_events(chain, routed, spread))
+            yield from pack_stage_rows(chain, -1, pack_routed_events(chain, routed, spread))
         _warn_of_dropped(dropped)
 
 
@@ -219,10 +219,10 @@ class LaterStage:
                 else:
                     row.pop("through")
                     passing.append(PackedTable(**row))
-            yield from staged_rows(self.chain, self.number, passing)
+            yield from pack_stage_rows(self.chain, self.number, passing)
         # a key group of subscriptions may have matches without events
         if blobs or (self.number == 0 and self.chain.spreads is not None):
-            yield from staged_rows(self.chain, self.number, match_packed(self.chain, self.number, blobs))
+            yield from pack_stage_rows(self.chain, self.number, match_packed(self.chain, self.number, blobs))
         freeze_loaded_code()
 
 
@@ -240,7 +240,7 @@ def chunk_batches(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
 
 def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Table | None:
     non_empty = [batch for batch in batches if batch.num_rows]
-    schema = chain.source.arriving([ARRIVAL])
+    schema = chain.source.get_arrival_schema([ARRIVAL])
     return pa.Table.from_batches(non_empty).cast(schema) if non_empty else None
 
 
@@ -254,7 +254,7 @@ def _match_stage(chain: Pipeline, number: int, events: pa.Table, layers: dict[st
         place = partitions.index(get_partition_id())
         outputs = chain.spreads.match_key_group(batch, place, key_groups)
     else:
-        outputs = chain.stages[number].matched(batch)
+        outputs = chain.stages[number].match_batch(batch)
     return pack_outputs(chain, number, outputs)
 
 
@@ -288,7 +288,7 @@ def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterat
     return _match_stage(chain, number, pa.concat_tables(events), layers)
 
 
-def staged_rows(chain: Pipeline, number: int, packed: Iterable[PackedTable]) -> Iterator[pa.RecordBatch]:
+def pack_stage_rows(chain: Pipeline, number: int, packed: Iterable[PackedTable]) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     through = keys[get_partition_id() % len(keys)]

@@ -59,9 +59,9 @@ def check_checkpoint(place: str) -> None:
         _require_no_table(place, folder)
         return
     if _json(_text(folder / "metadata")) is None:
-        raise _damaged(place, "metadata", folder)
+        raise _build_damage_error(place, "metadata", folder)
     if begun < done:
-        raise _damaged(place, f"offsets/{done}", folder)
+        raise _build_damage_error(place, f"offsets/{done}", folder)
     offsets = _log(folder, f"offsets/{begun}", place)
     if done >= 0:
         _log(folder, f"commits/{done}", place)
@@ -106,7 +106,7 @@ def _log(folder: Path, name: str, place: str) -> list[Any]:
     values = [None if line == "-" else _json(line) for line in lines]
     broken = any(v is None and line != "-" for v, line in zip(values, lines, strict=True))
     if broken or not values or not version.startswith("v"):
-        raise _damaged(place, name, folder)
+        raise _build_damage_error(place, name, folder)
     return values
 
 
@@ -124,7 +124,7 @@ def _require_sources(folder: Path, place: str, offsets: list[Any]) -> None:
             continue  # not a source of files
         newest = logs.get(number, -1) if len(logs) == len(offsets) else furthest
         if newest < read:
-            raise _damaged(place, f"sources/{number}/{read}", folder)
+            raise _build_damage_error(place, f"sources/{number}/{read}", folder)
         name = f"sources/{number}/{newest}"
         if (folder / name).exists():
             _log(folder, name, place)
@@ -164,7 +164,7 @@ def _require_state(folder: Path, place: str) -> None:
     texts = [_text(path) for path in metadata_files]
     for path, text in zip(metadata_files, texts, strict=True):
         if not text or _json(text.splitlines()[-1]) is None:
-            raise _damaged(place, str(path.relative_to(folder)), folder)
+            raise _build_damage_error(place, str(path.relative_to(folder)), folder)
     if any(HEAD_VARIABLE in text for text in texts):
         for name in _SCHEMA.findall("".join(texts)):
             schema = local_path(str(_json(name)))
@@ -200,7 +200,7 @@ def _require_schema(place: str, path: Path) -> None:
             end = 0
             break
     if not end or HEAD_VARIABLE not in text:
-        raise _damaged(place, name, checkpoint)
+        raise _build_damage_error(place, name, checkpoint)
 
 
 def _require_no_table(place: str, folder: Path) -> None:
@@ -213,6 +213,6 @@ def _require_no_table(place: str, folder: Path) -> None:
         )
 
 
-def _damaged(place: str, name: str, folder: Path) -> StateError:
+def _build_damage_error(place: str, name: str, folder: Path) -> StateError:
     how = "is empty, truncated or overwritten" if (folder / name).exists() else "is missing"
     return StateError(f"the checkpoint {place} is damaged: {name} {how}\n  hint: {_REPAIR}")

@@ -48,7 +48,7 @@ class FrameArchive:
         """Return itself: Spark resolves its version when the DataFrame is computed."""
         return self
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Describe its columns; its content is unknown before it is computed."""
         schema = self.shape.schema
         return {
@@ -79,7 +79,7 @@ class FrameArchive:
             until=range_row.column("until")[0].as_py(),
         )
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:  # noqa: ARG002
+    def read(self, request: ArchiveRead) -> ArchiveRows:  # noqa: ARG002
         raise EventError(
             "a DataFrame can only be an archive for batch DataFrames of events\n"
             "  hint: pass the path of its table, or frame.toArrow() if it is small"
@@ -145,7 +145,7 @@ class CoPartitioning:
     frames: Mapping[str, FrameArchive]
 
     @classmethod
-    def of(cls, chain: Pipeline) -> "CoPartitioning | None":
+    def from_pipeline(cls, chain: Pipeline) -> "CoPartitioning | None":
         """Return None if no archive of the chain is a DataFrame."""
         frames = {n: a for n, a in get_archives(chain).items() if isinstance(a, FrameArchive)}
         if not frames:
@@ -175,7 +175,7 @@ class CoPartitioning:
                 WholeStreamWarning,
                 stacklevel=find_stacklevel(),
             )
-        schema = self.chain.source.arriving([ARRIVAL])
+        schema = self.chain.source.get_arrival_schema([ARRIVAL])
         pieces = [self._columns(live, schema, key, _LIVE)]
         for number, (name, archive) in enumerate(self.frames.items()):
             frame = self._relevant(archive.frame, name, archive)
@@ -198,10 +198,10 @@ class CoPartitioning:
 
     def _columns(self, frame: DataFrame, schema: pa.Schema, key: tuple[str, ...], side: str) -> DataFrame:
         row = sql.struct(*(sql.col(quote_name(name)) for name in schema.names)).alias(side)
-        keys = [self._hashed(name).alias(f"{_KEY}{number}") for number, name in enumerate(key)]
+        keys = [self._hash_key(name).alias(f"{_KEY}{number}") for number, name in enumerate(key)]
         return frame.select(row, *keys)
 
-    def _hashed(self, name: str) -> Column:
+    def _hash_key(self, name: str) -> Column:
         """Cast a key to the type of the live events, with equal hashes for equal values."""
         live = self.chain.source.arrow.field(name)
         (field,) = spark_schema(pa.schema([live]))
@@ -217,7 +217,7 @@ class SplitArchives:
     frames: tuple[tuple[str, StreamSchema, tuple[str, ...]], ...]
 
     @classmethod
-    def of(cls, both: CoPartitioning, matched: "Callable[[Pipeline], Any]") -> "SplitArchives":
+    def split(cls, both: CoPartitioning, matched: "Callable[[Pipeline], Any]") -> "SplitArchives":
         frames = tuple((name, archive.shape, archive.key) for name, archive in both.frames.items())
         return cls(matched(both.chain), frames)
 
@@ -250,4 +250,4 @@ def _table(batches: list[pa.RecordBatch], shape: StreamSchema, key: tuple[str, .
     schema = shape.arrow.append(pa.field(ARRIVAL, pa.int64()))
     table = pa.Table.from_batches(batches).cast(schema) if batches else create_empty_table(schema)
     table = table.sort_by(ARRIVAL).drop_columns([ARRIVAL])
-    return TableArchive.of(table, shape, key, None)
+    return TableArchive.from_table(table, shape, key, None)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.batch import STAGE_SCHEMA, staged_rows
+from ensue.backends.spark.batch import STAGE_SCHEMA, pack_stage_rows
 from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames
 from ensue.backends.spark.paths import ReadableCheckpoint, get_local_folder, make_readable
@@ -39,7 +39,7 @@ def remaining(session: SparkSession, path: str, operators: Iterable[UserOperator
     operator_by_job = {_canonical(parse_stage(text)): number for number, text in texts.items()}
     parts = []
     for chain in workload.chains:
-        stages = [_operator_of(operator_by_job, chain, number) for number in range(len(chain.stages))]
+        stages = [_find_operator(operator_by_job, chain, number) for number in range(len(chain.stages))]
         for number, operator in enumerate(stages):
             _require_all_key_groups(session, checkpoint, operator, chain.count_key_groups(number))
         key = chain.grouped_by
@@ -73,7 +73,7 @@ def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
     return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
 
 
-def _operator_of(operator_by_job: Mapping[str, int], chain: Pipeline, number: int) -> int:
+def _find_operator(operator_by_job: Mapping[str, int], chain: Pipeline, number: int) -> int:
     """Return the stateful operator that runs a stage."""
     operator = operator_by_job.get(_canonical(json.loads(chain.stage_text(number))))
     if operator is None:
@@ -195,7 +195,7 @@ class FinishStage:
                     continue
                 packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
                 (sent if packed.stage == self.number else passing).append(packed)
-        yield from staged_rows(self.chain, self.number, passing)
+        yield from pack_stage_rows(self.chain, self.number, passing)
         for key_group, key in enumerate(get_stage_keys(self.chain, self.number)):
             blobs = [packed.blob for packed in sent if packed.key_group == key_group]
             store = states.get(key)
@@ -210,7 +210,7 @@ class FinishStage:
                 task = rebuild_task(store, head, *arguments)
             task.accept(blobs)
             outputs = pack_outputs(self.chain, self.number, task.finish())
-            yield from staged_rows(self.chain, self.number, outputs)
+            yield from pack_stage_rows(self.chain, self.number, outputs)
 
 
 class CheckpointState:

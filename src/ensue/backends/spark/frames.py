@@ -102,16 +102,16 @@ def _in_session(shape: StreamSchema, frame: DataFrame) -> StreamSchema:
 
 
 def read_frame(
-    events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions
+    events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions
 ) -> tuple[DataFrame, StreamSchema, SourceOptions]:
     """Read the events of a call into one DataFrame, with its shape.
 
     Queries with their own ORDER BY and PARTITION BY replace the time and order of the call.
     """
-    if given.arranging is None:
-        time, type, order = given.time, given.type, given.order
-        drop = given.bad_events == "drop"
-        return *read_dataframe(events, time=time, type=type, order=order, drop=drop), given
+    if options.arranging is None:
+        time, type, order = options.time, options.type, options.order
+        drop = options.bad_events == "drop"
+        return *read_dataframe(events, time=time, type=type, order=order, drop=drop), options
     if isinstance(events, Mapping):
         raise EventError(
             "MATCH_RECOGNIZE reads one table, and these are several\n"
@@ -119,15 +119,15 @@ def read_frame(
         )
     check_reserved_names(events.columns)
     arrow = arrow_schema(events.schema)
-    arranged = given.arranging(arrow, get_session_zone(events.sparkSession))
+    arranged = options.arranging(arrow, get_session_zone(events.sparkSession))
     if arranged.computed:
         events = events.mapInArrow(arranged.in_batches, spark_schema(arranged.schema(arrow)))
     if arranged.numbered:
         events = events.withColumn(PLACE, sql.monotonically_increasing_id())
-    given = replace(given, time=arranged.time, order=arranged.order, arranging=None)
+    options = replace(options, time=arranged.time, order=arranged.order, arranging=None)
     known = arrow_schema(events.schema)
-    shape = create_schema(known, time=given.time, type=given.type, order=given.order)
-    return events, _in_session(shape, events), given
+    shape = create_schema(known, time=options.time, type=options.type, order=options.order)
+    return events, _in_session(shape, events), options
 
 
 def is_without_time(shape: StreamSchema, types: Collection[str] | None = None) -> Column:
@@ -203,10 +203,10 @@ def quote_name(name: str) -> str:
 MIN_SAMPLE_SHARE = 0.1  # of the requested sample: fewer rows are not representative
 
 
-def measured(
+def measure(
     events: "DataFrame | Mapping[str, DataFrame]",
     query: Query,
-    given: SourceOptions,
+    options: SourceOptions,
     *,
     sample: int = 10_000,
     seed: int = 0,
@@ -217,7 +217,7 @@ def measured(
             "a stream cannot be measured before it runs\n"
             "  hint: measure an archive of it, or a batch DataFrame of the same source"
         )
-    frame, shape = read_dataframe(events, time=given.time, type=given.type, order=given.order)
+    frame, shape = read_dataframe(events, time=options.time, type=options.type, order=options.order)
     prepared = compile_query(query, shape)
     frame = frame.filter(~is_without_time(shape))
     counted = _count_events(frame, prepared)

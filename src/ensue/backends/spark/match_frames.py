@@ -33,7 +33,7 @@ def build_result_frame(matches: DataFrame, finished: ResultFinisher) -> DataFram
     else:
         rows = matches
     if finishing.order or finishing.whole.first is not None:
-        order = [_sorted(key) for key in finishing.order]
+        order = [_build_sort_column(key) for key in finishing.order]
         rows = rows.orderBy(*order, *(sql.col(quote_name(name)) for name in finished.times))
     if finishing.whole.first is not None:
         rows = rows.limit(finishing.whole.first)
@@ -48,7 +48,7 @@ def _equal(matches: DataFrame, name: str) -> Column:
     return column + sql.lit(0.0) if isinstance(kind, DoubleType | FloatType) else column
 
 
-def _sorted(key: ResultSortKey) -> Column:
+def _build_sort_column(key: ResultSortKey) -> Column:
     column = sql.col(quote_name(key.source))
     if key.descending:
         return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
@@ -68,7 +68,7 @@ class GroupMatches:
             for batch in batches
             if batch.num_rows
         ]
-        groups = self.finished.grouped(pa.concat_tables([create_empty_table(schema), *tables]))
+        groups = self.finished.group(pa.concat_tables([create_empty_table(schema), *tables]))
         yield from groups.cast(self.finished.rows).to_batches()
 
 
@@ -98,7 +98,7 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         self.late = late  # schema of late events, if they are delivered
 
     @classmethod
-    def of(cls, workload: Workload, packed: DataFrame) -> "SeveralMatches":
+    def from_packed(cls, workload: Workload, packed: DataFrame) -> "SeveralMatches":
         """Return the outputs of a workload in packed tables."""
         late = workload.source.came if workload.deliver_late else None
         schemas = {output.name: output.schema for output in workload.outputs}
@@ -106,7 +106,7 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         return cls(schemas, packed, late, finished)
 
     def __getitem__(self, name: Name) -> DataFrame:
-        return self.unpacked(self.packed, name)
+        return self.unpack(self.packed, name)
 
     def __iter__(self) -> Iterator[Name]:
         return iter(self.schemas)
@@ -135,28 +135,28 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         self.packed = self.packed.unpersist()
         return self
 
-    def unpacked(self, packed: DataFrame, name: Name) -> DataFrame:
+    def unpack(self, packed: DataFrame, name: Name) -> DataFrame:
         """Unpack the matches of one query."""
         if name not in self.schemas:
             raise KeyError(name)
         number = list(self.schemas).index(name)
-        matches = _unpacked(packed, number, self.schemas[name])
+        matches = _unpack(packed, number, self.schemas[name])
         finished = self.finished.get(name)
         return matches if finished is None else build_result_frame(matches, finished)
 
     def late_events(self, packed: DataFrame) -> DataFrame:
         """Unpack the late events."""
         assert self.late is not None
-        return _unpacked(packed, LATE_EVENTS, self.late)
+        return _unpack(packed, LATE_EVENTS, self.late)
 
 
 def build_frames(workload: Workload, packed: DataFrame) -> Frames:
     """Return the outputs in packed tables; a single output has late events beside its matches."""
-    if workload.alone and len(workload.outputs) == 1:
+    if workload.is_single and len(workload.outputs) == 1:
         (output,) = workload.outputs
         unpack = UnpackMatches(output.schema, workload.source.came if workload.deliver_late else None)
         return {output.name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
-    return SeveralMatches.of(workload, packed)
+    return SeveralMatches.from_packed(workload, packed)
 
 
 def get_single_frame(frames: Frames) -> DataFrame:
@@ -164,9 +164,9 @@ def get_single_frame(frames: Frames) -> DataFrame:
     return frames.packed if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
 
 
-def _unpacked(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
-    mine = packed.filter(sql.col("query") == number)
-    return mine.mapInArrow(UnpackMatches(schema), spark_schema(schema))
+def _unpack(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
+    selected = packed.filter(sql.col("query") == number)
+    return selected.mapInArrow(UnpackMatches(schema), spark_schema(schema))
 
 
 @dataclass(frozen=True)

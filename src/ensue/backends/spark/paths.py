@@ -130,12 +130,12 @@ def name_folders(names: Iterable[Name], top: str) -> dict[Name, str]:
     taken: dict[str, Name] = {}
     for name in names:
         folder = str(name) or top
-        if reason := _unfit(folder):
-            raise EventError(f"{_shown(name)}: its name cannot be used for a folder: {reason}{_HINT}")
+        if reason := _find_name_problem(folder):
+            raise EventError(f"{_format_name(name)}: its name cannot be used for a folder: {reason}{_HINT}")
         normalized = unicodedata.normalize("NFC", folder).casefold()
         if normalized in taken:
             other = taken[normalized]
-            raise EventError(f"{_shown(other)} and {_shown(name)} would share the folder '{folder}'{_HINT}")
+            raise EventError(f"{_format_name(other)} and {_format_name(name)} would share the folder '{folder}'{_HINT}")
         taken[normalized] = name
         folder_names[name] = folder
     return folder_names
@@ -144,14 +144,14 @@ def name_folders(names: Iterable[Name], top: str) -> dict[Name, str]:
 _HINT = "\n  hint: give it another name, or use a separate output for each"
 
 
-def _shown(name: Name) -> str:
+def _format_name(name: Name) -> str:
     if name == "":
         return "the query without a name"
     shown = repr(name) if isinstance(name, str) else str(name)
     return f"query {shown if len(shown) < 80 else shown[:76] + '...' + shown[-1]}"
 
 
-def _unfit(name: str) -> str:
+def _find_name_problem(name: str) -> str:
     """Return why a text cannot be the name of an output folder; empty if it can."""
     if name in (".", ".."):
         return "it is outside the output folder"
@@ -224,7 +224,7 @@ def require_separate(folders: Sequence[StreamFolder]) -> None:
                 f"the {inner.role} and the {outer.role} are the same folder, {inner.place}\n"
                 "  hint: use separate folders"
             )
-        inside = outer.path in inner.path.parents and not _hidden(inner, outer)
+        inside = outer.path in inner.path.parents and not _is_hidden(inner, outer)
         if outer.table and inside and not inner.stays:
             raise EventError(
                 f"the {inner.role} {inner.place} is inside the {outer.role} {outer.place}, "
@@ -233,7 +233,7 @@ def require_separate(folders: Sequence[StreamFolder]) -> None:
             )
 
 
-def _hidden(inner: StreamFolder, outer: StreamFolder) -> bool:
+def _is_hidden(inner: StreamFolder, outer: StreamFolder) -> bool:
     """Whether Spark skips a folder when it reads the table: `found/_state`."""
     parts = inner.path.relative_to(outer.path).parts
     return parts[0].startswith(("_", "."))

@@ -144,22 +144,22 @@ class ServiceStream:
 class ServiceSession:
     """The user's session, or one that the service starts and stops."""
 
-    given: SparkSession | None
+    user_session: SparkSession | None
     settings: Mapping[str, str]
-    made: SparkSession | None = None
+    own_session: SparkSession | None = None
 
     @classmethod
-    def of(cls, given: SparkSession | None, settings: Mapping[str, str]) -> "ServiceSession":
+    def get_or_create(cls, user_session: SparkSession | None, settings: Mapping[str, str]) -> "ServiceSession":
         """Use the given session, or the active one, or a new one."""
-        return cls(SparkSession.getActiveSession() if given is None else given, settings)
+        return cls(SparkSession.getActiveSession() if user_session is None else user_session, settings)
 
     def open(self) -> SparkSession:
         """Return the session, starting one if necessary, which takes some seconds."""
-        if self.given is not None:
-            return self.given
-        if self.made is None:
-            self.made = get_or_create_session(self.settings)
-        return self.made
+        if self.user_session is not None:
+            return self.user_session
+        if self.own_session is None:
+            self.own_session = get_or_create_session(self.settings)
+        return self.own_session
 
     def stream(self, work: ServiceStreamJob, folder: Path) -> ServiceStream:
         """Create the stream of a service that exchanges files in a folder."""
@@ -174,7 +174,7 @@ class ServiceSession:
 
     def close(self) -> None:
         """Stop the session if it was started here."""
-        session, self.made = self.made, None
+        session, self.own_session = self.own_session, None
         if session is not None:
             with translate_errors("Spark could not be stopped: "):
                 session.stop()

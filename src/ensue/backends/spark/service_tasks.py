@@ -156,13 +156,13 @@ class ServiceKeyGroup(Protocol):
     def take(self, steps: Sequence[ServiceStep]) -> list[tuple[int, bytes]]:
         """Process the next steps; return results with their step numbers."""
 
-    def blamed(self) -> FailureCauses:
+    def get_failure_causes(self) -> FailureCauses:
         """Return the subscriptions that made `take` fail; none if it would fail without them."""
 
     def leave_out(self, blamed: FailureCauses) -> None:
         """Exclude the subscriptions that made `take` fail."""
 
-    def counted(self) -> str:
+    def format_counters(self) -> str:
         """Return its counters as text."""
 
     def save(self) -> bytes:
@@ -243,7 +243,7 @@ class ServiceProcessor(StatefulProcessor):
         task = stored.task
         for position, table in results:
             yield Row(key_group=place, position=position, found=table, counted=None)
-        yield Row(key_group=place, position=task.position, found=None, counted=task.counted())
+        yield Row(key_group=place, position=task.position, found=None, counted=task.format_counters())
 
     def close(self) -> None:
         freeze_loaded_code()
@@ -307,7 +307,7 @@ class StoredKeyGroup:
             try:
                 task.take(unpack_steps(blobs.values()))  # its results were delivered before
             except Exception:
-                if not (blamed := task.blamed()):
+                if not (blamed := task.get_failure_causes()):
                     raise
                 return self._rebuild(head, {**(excluded or {}), **blamed})
         return task
@@ -319,7 +319,7 @@ class StoredKeyGroup:
             try:
                 return self.task.take(steps)
             except Exception:
-                blamed = self.task.blamed()
+                blamed = self.task.get_failure_causes()
                 if not blamed.keys() - excluded.keys():
                     raise
                 excluded |= blamed

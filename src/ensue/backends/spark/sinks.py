@@ -119,7 +119,7 @@ class ParquetTable:
                 table = self._table(matches)
                 self._doubtful = None if table is None else _within(table, sql.max)
             self._last_batch = batch
-            new = matches if self._doubtful is None else self._without_known(matches)
+            new = matches if self._doubtful is None else self._drop_known(matches)
             if not new.isEmpty():
                 new.write.mode("append").options(**_DIRECT).parquet(normalize_path(self.path))
         finally:
@@ -129,7 +129,7 @@ class ParquetTable:
         """Raise RunnerError if the folder is not a table, or has other columns."""
         require_same_columns(self.path, read_parquet_columns(session, self.path), columns)
 
-    def _without_known(self, matches: DataFrame) -> DataFrame:
+    def _drop_known(self, matches: DataFrame) -> DataFrame:
         assert self._doubtful is not None
         maybe = matches.filter(self._doubtful)
         table = self._table(matches)
@@ -317,7 +317,7 @@ def make_delivery_by_query(
                 aside(outputs.late_events(cached), number)
             for output, name in enumerate(outputs):
                 if output in present or (deliver_extra is not None and len(outputs) == 1):
-                    sinks[name](outputs.unpacked(cached, name), number)
+                    sinks[name](outputs.unpack(cached, name), number)
             if deliver_extra is not None and extra in present:
                 deliver_extra(cached, number)
         finally:

@@ -49,7 +49,7 @@ def _quote_result(clause: MatchClause) -> str:
     return f"`{_MATCH_TABLE}{clause.number}`"
 
 
-def _braces_doubled(text: str) -> str:
+def _escape_braces(text: str) -> str:
     """Escape braces, which Spark replaces by DataFrames."""
     return text.replace("{", "{{").replace("}", "}}")
 
@@ -119,10 +119,10 @@ class _Session:
         tables = {f"table_{k}": name for k, name in enumerate(self._used)}
         if not inserted and not tables:
             return text, {}
-        text = _MATCH_NAME.sub(r"{match_\1}", _braces_doubled(text))
+        text = _MATCH_NAME.sub(r"{match_\1}", _escape_braces(text))
         if tables:
             named = (
-                f"{_braces_doubled(quote_name(name))} AS (SELECT * FROM {{{placeholder}}})"
+                f"{_escape_braces(quote_name(name))} AS (SELECT * FROM {{{placeholder}}})"
                 for placeholder, name in tables.items()
             )
             text = f"WITH {', '.join(named)} (\n{text}\n)"

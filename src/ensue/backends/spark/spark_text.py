@@ -47,9 +47,9 @@ def to_iso_form(column: "Column", format: TimeFormat) -> "Column":
     else:
         short = part["y"].try_cast("int")
         year = sql.when(short < CENTURY_PIVOT, short + 2000).otherwise(short + 1900).cast("string")
-    month = _two(part["m"]) if "m" in part else _named_month(part)
-    clock = [_hour(part), *(_two(part[n]) if n in part else sql.lit("00") for n in "MS")]
-    iso = sql.concat(sql.concat_ws("-", year, month, _two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock))
+    month = _pad_two(part["m"]) if "m" in part else _named_month(part)
+    clock = [_hour(part), *(_pad_two(part[n]) if n in part else sql.lit("00") for n in "MS")]
+    iso = sql.concat(sql.concat_ws("-", year, month, _pad_two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock))
     if "f" in part:
         iso = sql.concat(iso, sql.lit("."), part["f"])
     if "z" in part:
@@ -61,12 +61,12 @@ def _hour(part: "dict[str, Column]") -> "Column":
     from pyspark.sql import functions as sql
 
     if "H" in part:
-        return _two(part["H"])
+        return _pad_two(part["H"])
     if "I" not in part:
         return sql.lit("00")
     hour = part["I"].try_cast("int") % 12
     afternoon = sql.lower(part["p"]) == "pm"
-    return _two(sql.when(afternoon, hour + 12).otherwise(hour).cast("string"))
+    return _pad_two(sql.when(afternoon, hour + 12).otherwise(hour).cast("string"))
 
 
 def _named_month(part: "dict[str, Column]") -> "Column":
@@ -74,10 +74,10 @@ def _named_month(part: "dict[str, Column]") -> "Column":
 
     names, texts = (SHORT_MONTHS, part["b"]) if "b" in part else (MONTHS, part["B"])
     index = sql.array_position(sql.array(*map(sql.lit, names)), sql.lower(texts))
-    return _two(index.cast("string"))
+    return _pad_two(index.cast("string"))
 
 
-def _two(texts: "Column") -> "Column":
+def _pad_two(texts: "Column") -> "Column":
     from pyspark.sql import functions as sql
 
     return sql.lpad(texts, 2, "0")
@@ -161,7 +161,7 @@ def _infer_types(frame: "DataFrame", path: str, spelling: TextFileOptions, *, on
     """Convert the text columns to their inferred types."""
     frame = replace_null_words(frame, spelling)
     _require_texts(frame, path, spelling)
-    formatted = _formatted(frame, spelling)
+    formatted = _parse_formatted(frame, spelling)
     others = frame.select(*(_column(n) for n in frame.columns if n not in formatted))
     column_kinds = infer_kinds(others, path) if others.columns else {}
     column_kinds = select_time_kinds(column_kinds) if only_times else column_kinds
@@ -188,7 +188,7 @@ def _texts(frame: "DataFrame") -> list[str]:
 def _require_texts(frame: "DataFrame", path: str, spelling: TextFileOptions) -> None:
     texts = _texts(frame)
     for field in frame.schema.fields:
-        if spelling.asks(field.name) and field.name not in texts:
+        if spelling.requires_format(field.name) and field.name not in texts:
             raise EventError(
                 f"column '{field.name}' of {path} holds {field.dataType.simpleString()} and not "
                 "text, so it has no time format\n"
@@ -196,14 +196,14 @@ def _require_texts(frame: "DataFrame", path: str, spelling: TextFileOptions) -> 
             )
 
 
-def _formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Column]":
+def _parse_formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Column]":
     """Parse the columns that have, or must have, the time format."""
     from pyspark.sql import functions as sql
 
     format = spelling.time_format
     if format is None:
         return {}
-    texts = [name for name in _texts(frame) if spelling.asks(name) or not spelling.times]
+    texts = [name for name in _texts(frame) if spelling.requires_format(name) or not spelling.times]
     parsed = {name: parse_formatted_times(_column(name), spelling) for name in texts}
     if not parsed:
         return {}
@@ -211,7 +211,7 @@ def _formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Colu
     first_bad = [sql.min(sql.when(parsed[name].isNull(), _column(name))) for name in texts]
     (row,) = frame.agg(*known, *first_bad).collect()
     for name, count, bad in zip(texts, row[: len(texts)], row[len(texts) :], strict=True):
-        if spelling.asks(name):
+        if spelling.requires_format(name):
             if bad is not None and not spelling.drop:
                 raise spelling.build_time_error(name, bad, "the first one in alphabetical order")
         elif bad is not None or not count:
@@ -247,13 +247,13 @@ def cast_to_schema(
 ) -> "DataFrame":
     """Cast a frame to a schema; a text of another type becomes NULL."""
     frame = replace_null_words(frame, spelling)
-    texts, formatted_times = _texts(frame), _times_of(schema, spelling)
+    texts, formatted_times = _texts(frame), _list_time_columns(schema, spelling)
     return frame.select(
         *(
             (
                 parse_formatted_times(_column(field.name), spelling).cast(field.dataType)
                 if field.name in formatted_times
-                else _declared(field)
+                else _cast_declared(field)
             ).alias(field.name)
             if field.name in texts
             else _column(field.name)
@@ -262,25 +262,25 @@ def cast_to_schema(
     )
 
 
-def _declared(field: "StructField") -> "Column":
+def _cast_declared(field: "StructField") -> "Column":
     column = _column(field.name)
     dated = field.dataType.typeName().startswith(("timestamp", "date"))
     return (normalize_times(column) if dated else column).try_cast(field.dataType)
 
 
-def _times_of(schema: "StructType", spelling: TextFileOptions) -> set[str]:
+def _list_time_columns(schema: "StructType", spelling: TextFileOptions) -> set[str]:
     """Return the timestamp columns that the time format applies to."""
     if spelling.time_format is None:
         return set()
     times = [f.name for f in schema.fields if f.dataType.typeName().startswith("timestamp")]
-    return {name for name in times if spelling.asks(name) or not spelling.times}
+    return {name for name in times if spelling.requires_format(name) or not spelling.times}
 
 
 def replace_times_by_text(schema: "StructType", spelling: TextFileOptions) -> "StructType":
     """Replace the timestamp columns that the time format applies to by text columns."""
     from pyspark.sql.types import StringType
 
-    formatted_times = _times_of(schema, spelling)
+    formatted_times = _list_time_columns(schema, spelling)
     return replace_types(schema, lambda field: field.name in formatted_times, StringType())
 
 

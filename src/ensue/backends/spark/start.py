@@ -79,7 +79,7 @@ def start(
     archive_rows: int | None = None,
     archive_age: Any = None,
     shed_to: Output | None = None,
-    told: ProgressCallback | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> StreamingQuery:
     """Start the query of a streaming DataFrame of matches; with `once`, wait for its end."""
     if flush and not once:
@@ -95,14 +95,14 @@ def start(
         late=late,
         every=every,
         name=name,
-        first=HistoryOptions.given(history, since, gap),
+        first=HistoryOptions.from_arguments(history, since, gap),
         archive_options=ArchiveSinkOptions(archive, archive_rows, archive_age),
         shed_to=shed_to,
         once=once,
     )
     if once:
         try:
-            wait(begun.query, told=told)
+            wait(begun.query, on_progress=on_progress)
         except KeyboardInterrupt:
             begun.query.stop()
             raise
@@ -199,7 +199,7 @@ def start_without_waiting(
     if first is not None:
         spec = spec or get_stream_spec(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = first.matched(spec, checkpoint_path, local_checkpoint)
+            past = first.build_backfill(spec, checkpoint_path, local_checkpoint)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
@@ -209,10 +209,10 @@ def start_without_waiting(
         packed = build_packed_stream(spec, past, gap=gap, shed=shed_sink is not None)
         stream = get_single_frame(build_frames(spec.workload, packed))
         if pin is not None and pin.writer is not None:
-            stream, outputs = packed, SeveralMatches.of(spec.workload, packed)
+            stream, outputs = packed, SeveralMatches.from_packed(spec.workload, packed)
             step = make_archiving_step(outputs, sinks, late_sink, pin.archive, pin.writer)
         elif shed_sink is not None:
-            stream, outputs = packed, SeveralMatches.of(spec.workload, packed)
+            stream, outputs = packed, SeveralMatches.from_packed(spec.workload, packed)
             step = make_shedding_step(spec.workload, outputs, sinks, late_sink, shed_sink)
     writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", checkpoint_path)
@@ -239,7 +239,7 @@ def _pin_archives(
         return None
     with translate_errors("the archives of the stream cannot be opened: "):
         pinned_stream = pin_archives(spec, checkpoint, archive_options)
-    return pinned_stream if pinned_stream.spec.workload.pasts.archives else None
+    return pinned_stream if pinned_stream.spec.workload.archive_set.archives else None
 
 
 def _require_stream(matches: object) -> None:
@@ -271,14 +271,14 @@ def _folders(
     return folders
 
 
-def wait(query: StreamingQuery, seconds: float | None = None, told: ProgressCallback | None = None) -> bool:
+def wait(query: StreamingQuery, seconds: float | None = None, on_progress: ProgressCallback | None = None) -> bool:
     """Wait until a stream ends, or for some seconds; a failed stream raises its error.
 
-    `told` is called every second with the progress as a line of text.
+    `on_progress` is called every second with the progress as a line of text.
     """
     with translate_errors():
-        if told is not None:
-            return _wait_with_progress(query, seconds, told)
+        if on_progress is not None:
+            return _wait_with_progress(query, seconds, on_progress)
         if seconds is None:
             query.awaitTermination()
             return True
@@ -290,13 +290,13 @@ def wait(query: StreamingQuery, seconds: float | None = None, told: ProgressCall
         return bool(query.awaitTermination(max(1, math.ceil(seconds))))
 
 
-def _wait_with_progress(query: StreamingQuery, seconds: float | None, told: ProgressCallback) -> bool:
+def _wait_with_progress(query: StreamingQuery, seconds: float | None, on_progress: ProgressCallback) -> bool:
     totals = StreamTotals()
     until = math.inf if seconds is None else time.monotonic() + seconds
     while True:
         ended = bool(query.awaitTermination(1))
         totals.add(get_progress(query))
-        told(totals.told)
+        on_progress(totals.line)
         if ended or time.monotonic() >= until:
             return ended
 

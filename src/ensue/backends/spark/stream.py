@@ -20,7 +20,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.analyzer.query import reject_case_conflicts, reject_column
-from ensue.backends.spark import frames as statistics
+from ensue.backends.spark import frames
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
 from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ensue.backends.spark.backfill import Backfill
 
 STREAMING = True
-measured = statistics.measured
+measure = frames.measure
 METRIC_NAME = "ensue"  # the name of the counters in a query's progress
 NUMBERS = "numbers"  # among them, where the time column holds numbers
 COUNTERS = ("dropped", "ahead", *(f.name for f in fields(TaskCounters)))
@@ -94,31 +94,31 @@ FLOW = spark_schema(_FLOW)
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) -> tuple[DataFrame, SourceSchema]:
+def read(events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions) -> tuple[DataFrame, SourceSchema]:
     """Read the events into one DataFrame, with their source schema."""
-    frame, shape, given = read_frame(events, given)
+    frame, shape, options = read_frame(events, options)
     # NOT NULL holds for the source, not for the state of a checkpoint
     nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
-    return frame, SourceSchema.of(replace(shape, arrow=nullable), given)
+    return frame, SourceSchema.from_options(replace(shape, arrow=nullable), options)
 
 
-def key_groups(frame: DataFrame, given: SourceOptions) -> int:
+def key_groups(frame: DataFrame, options: SourceOptions) -> int:
     """Return the number of key groups, which is fixed for the life of a checkpoint."""
-    return get_key_group_count(frame, given.key_groups)
+    return get_key_group_count(frame, options.key_groups)
 
 
-def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
+def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
     """Build a streaming DataFrame of matches for each output."""
     for output in workload.outputs:
-        with name_query_in_errors(None if workload.alone else output.name):
+        with name_query_in_errors(None if workload.is_single else output.name):
             if output.meaning is not None:
                 _refuse_names(output.meaning, frame)
     for chain in workload.chains:
         reject_dataframe_archives(chain)
         reject_large_tables(chain)
-    spec = StreamSpec(workload, frame, given)
+    spec = StreamSpec(workload, frame, options)
     matches = build_frames(workload, build_packed_stream(spec))
-    register_job(workload.asked, workload.pasts)
+    register_job(workload.specs, workload.archive_set)
     for work in workload.works:
         for prepared in work.expected:
             warn_if_expensive(prepared)
@@ -134,14 +134,14 @@ def build_packed_stream(
 ) -> DataFrame:
     """Build the packed output of a stream: matches, late events, archive files and, with `shed`,
     the keys that were shed. With `gap` it may begin after the end of the history."""
-    workload, given = spec.workload, spec.given
+    workload, options = spec.workload, spec.source_options
     shape = workload.source.shape
-    watched = with_watermark(spec.frame, shape, given.watermark, given.max_ahead)
+    watched = with_watermark(spec.frame, shape, options.watermark, options.max_ahead)
     cut = None if beginning is None or gap else beginning.cut
     flows = []
     for number, chain in enumerate(workload.chains):
         chain_input = watched.drop_ahead() if number else watched
-        flow = select_events(chain_input, chain, cut).mapInArrow(PackEvents(chain, given.bad_events, cut), FLOW)
+        flow = select_events(chain_input, chain, cut).mapInArrow(PackEvents(chain, options.bad_events, cut), FLOW)
         for stage in range(len(chain.stages)):
             processor = StageProcessor(chain, stage, watched.delay_ms, cut)
             first = None if beginning is None else beginning.initial(number, stage)
@@ -150,7 +150,7 @@ def build_packed_stream(
     counters = [sql.sum(name).alias(name) for name in COUNTERS]
     if not is_calendar_time(shape):
         counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
-    flow = reduce(DataFrame.union, flows).observe(get_metric_name(given.number), *counters)
+    flow = reduce(DataFrame.union, flows).observe(get_metric_name(options.number), *counters)
     kind = sql.col("number")
     results = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
     return results.select(kind.alias("query"), sql.col("blob").alias("matches"))
@@ -223,7 +223,7 @@ class PackEvents:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, task = self.chain, get_partition_id()
         arrivals = read_task_input(batches, chain, self.bad_events)
-        packed, version = self._packed(arrivals.events, task)
+        packed, version = self._pack(arrivals.events, task)
         times = {"newest_ms": arrivals.newest_ms, "version": version}
         rows = [
             _row(key, PackedTable(0, key_group, CLOCK, b""), task) | times
@@ -238,7 +238,7 @@ class PackEvents:
         yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
         freeze_loaded_code()
 
-    def _packed(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
+    def _pack(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
         """Pack the events by key group, with the version of the subscriptions."""
         key_groups = events.column(KEY_GROUP).to_numpy()
         events = events.drop_columns([KEY_GROUP])

@@ -200,7 +200,7 @@ class StreamTotals:
         return new
 
     @property
-    def told(self) -> str:
+    def line(self) -> str:
         """The totals as a line of text."""
         if self.last is None:
             return "waiting for the first micro-batch"
@@ -220,7 +220,7 @@ def make_shedding_step(
     workload: Workload, outputs: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None, losses: Sink
 ) -> BatchStep:
     """Make the step that delivers matches, then the keys that were shed."""
-    unpack = UnpackShed.of(workload)
+    unpack = UnpackShed.from_workload(workload)
 
     def deliver_shed(batch: DataFrame, number: int) -> None:
         shed = batch.filter(sql.col("query") == SHED)
@@ -245,7 +245,7 @@ class UnpackShed:
     schema: pa.Schema
 
     @classmethod
-    def of(cls, workload: Workload) -> "UnpackShed":
+    def from_workload(cls, workload: Workload) -> "UnpackShed":
         stages = [stage for chain in workload.chains for stage in chain.stages]
         keys = dict.fromkeys(name for stage in stages for name in stage.reads.key)
         return cls(build_shed_schema(list(keys), workload.source.shape))
@@ -272,7 +272,7 @@ class StreamWarnings:
     def __init__(self) -> None:
         self._issued: set[str] = set()
 
-    def of(self, progress: BatchProgress) -> list[str]:
+    def take_new(self, progress: BatchProgress) -> list[str]:
         """Return the new warnings for a micro-batch."""
         warnings = {}
         if progress.ahead:
@@ -326,7 +326,7 @@ class LateEventListener(StreamingQueryListener):
             return  # not a stream of Ensue
         concerns = self.concerns.setdefault(str(progress["runId"]), StreamWarnings())
         name = progress["name"]
-        for text in concerns.of(read_progress(progress)):
+        for text in concerns.take_new(read_progress(progress)):
             logging.getLogger(LOGGER).warning(f"{name}: {text}" if name else text)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802

@@ -77,7 +77,7 @@ def read_kafka(
         raise EventError(f"cannot read the topic {topic} at {servers}: {message}") from None
     if schema is None:
         # columns with a time format are text in the sample
-        columns = spark_text.replace_types(columns, lambda f: spelling.asks(f.name), TimestampType())
+        columns = spark_text.replace_types(columns, lambda f: spelling.requires_format(f.name), TimestampType())
     texts = spark_text.replace_times_by_text(columns, spelling)
     value = sql.from_json(sql.col("value").cast("string"), texts)
     return spark_text.cast_to_schema(records.select(value.alias("event")).select("event.*"), columns, spelling)

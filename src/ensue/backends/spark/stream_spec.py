@@ -35,7 +35,7 @@ class StreamSpec:
 
     workload: Workload
     frame: DataFrame
-    given: SourceOptions
+    source_options: SourceOptions
 
 
 class FrameRegistry(Generic[T]):
@@ -118,82 +118,82 @@ class PinnedStream:
     @property
     def archive(self) -> FileArchive:
         """The archive that the stream writes."""
-        return _own(self.spec.workload)
+        return _get_own_archive(self.spec.workload)
 
 
 def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions) -> PinnedStream:
     """Pin a stream to the archive versions of its checkpoint, or store them in a new one."""
     spec = replace(spec, workload=_with_own_archive(spec.workload, options))
     workload, session = spec.workload, spec.frame.sparkSession
-    if not workload.pasts.archives:
+    if not workload.archive_set.archives:
         return PinnedStream(spec, None)
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
-    writer = None if workload.pasts.own is None else _writer(session, place, checkpoint)
+    writer = None if workload.archive_set.own is None else _writer(session, place, checkpoint)
     if writer is not None:
-        claim(_own(workload), writer)
+        claim(_get_own_archive(workload), writer)
     text = read_text_file(session, f"{place}/pins")
     if text is None:
         rows = ARCHIVE_ROWS if options.rows is None else options.rows
         # the archive is claimed, so its end is fixed now
-        workload, settings = workload.renewed(), {"rows": rows, "age": options.age}
-        pasts = workload.pasts
-        archives = {name: archive.described() for name, archive in pasts.archives.items()}
-        pins = {"archives": archives, "own": pasts.own, "cut": pasts.cut, "settings": settings}
+        workload, settings = workload.renew(), {"rows": rows, "age": options.age}
+        archive_set = workload.archive_set
+        archives = {name: archive.describe() for name, archive in archive_set.archives.items()}
+        pins = {"archives": archives, "own": archive_set.own, "cut": archive_set.cut, "settings": settings}
         write_text_file(session, f"{place}/pins", json.dumps({"format": FORMAT} | pins))
     else:
         workload, settings = _pin_as_stored(workload, options, json.loads(text), checkpoint)
-    if workload.pasts.own is not None:
+    if workload.archive_set.own is not None:
         age = settings["age"]
         if age is not None:
             age = convert_length(age, workload.source.shape, "archive_age")
-        archiving = ArchiveSink(_own(workload), settings["rows"], age)
-        pasts = replace(workload.pasts, archiving=archiving)
-        workload = replace(workload, pasts=pasts)
+        archiving = ArchiveSink(_get_own_archive(workload), settings["rows"], age)
+        archive_set = replace(workload.archive_set, archiving=archiving)
+        workload = replace(workload, archive_set=archive_set)
     return PinnedStream(replace(spec, workload=workload), writer)
 
 
 def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Workload:
     """Return the workload with the archive that its events are written to."""
-    pasts, archive = workload.pasts, options.archive
+    archive_set, archive = workload.archive_set, options.archive
     if archive is None:
-        if (options.rows is not None or options.age is not None) and pasts.own is None:
+        if (options.rows is not None or options.age is not None) and archive_set.own is None:
             raise EventError("archive_rows= and archive_age= need archive=, the archive to write")
         return workload
-    name = archive if isinstance(archive, str) else _name_of(archive, pasts.archives)
-    if pasts.own is not None and pasts.own != name:
+    name = archive if isinstance(archive, str) else _find_name(archive, archive_set.archives)
+    if archive_set.own is not None and archive_set.own != name:
         raise EventError(
-            f"the events belong to the archive '{pasts.own}', but archive= names '{name}'\n"
+            f"the events belong to the archive '{archive_set.own}', but archive= names '{name}'\n"
             "  hint: leave out archive= in one of the calls"
         )
-    if isinstance(archive, str) and name not in pasts.archives:
+    if isinstance(archive, str) and name not in archive_set.archives:
         raise EventError(
             f"archive={name!r} is not one of the archives of ensue.match\n  hint: pass the result of ensue.archive"
         )
-    given = pasts.given[name] if isinstance(archive, str) else archive
-    return workload if pasts.own == name else workload.owning(name, given)
+    unpinned = archive_set.unpinned[name] if isinstance(archive, str) else archive
+    return workload if archive_set.own == name else workload.with_own_archive(name, unpinned)
 
 
-def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
-    if not hasattr(type(archive), "described"):  # a Connect DataFrame has attributes of any name
+def _find_name(archive: Archive, archives: Mapping[str, Archive]) -> str:
+    if not hasattr(type(archive), "describe"):  # a Connect DataFrame has attributes of any name
         raise EventError(f"archive= must be the name of an archive, or the result of ensue.archive, not {archive!r}")
-    where = archive.described()["place"]
+    where = archive.describe()["place"]
     for name, known in archives.items():
-        if known is archive or known.described()["place"] == where:
+        if known is archive or known.describe()["place"] == where:
             return name
     return "archive"
 
 
-def _own(workload: Workload) -> FileArchive:
-    assert workload.pasts.own is not None
-    archive = workload.pasts.archives[workload.pasts.own]
+def _get_own_archive(workload: Workload) -> FileArchive:
+    assert workload.archive_set.own is not None
+    archive = workload.archive_set.archives[workload.archive_set.own]
     if not isinstance(archive, FileArchive):
         raise StateError(
-            f"the archive '{workload.pasts.own}' is not a table that Ensue writes\n"
+            f"the archive '{workload.archive_set.own}' is not a table that Ensue writes\n"
             "  hint: ensue archive create makes one"
         )
     if archive.source.version is not None:
         raise StateError(
-            f"the archive '{workload.pasts.own}' is fixed to version {archive.source.version}, "
+            f"the archive '{workload.archive_set.own}' is fixed to version {archive.source.version}, "
             "but a stream adds to the one it writes\n  hint: leave out version="
         )
     return archive
@@ -216,11 +216,11 @@ def _pin_as_stored(
             f"the archives of the checkpoint {checkpoint} were stored in format "
             f"{pins['format']}, this release reads {FORMAT}\n  hint: start with a new checkpoint"
         )
-    pasts, settings = workload.pasts, dict(pins["settings"])
-    if pins["own"] != pasts.own:
+    archive_set, settings = workload.archive_set, dict(pins["settings"])
+    if pins["own"] != archive_set.own:
         raise StateError(
             f"the stream of the checkpoint {checkpoint} began with archive={pins['own']!r}, not "
-            f"{pasts.own!r}\n  hint: pass the same archive=, or name a new checkpoint"
+            f"{archive_set.own!r}\n  hint: pass the same archive=, or name a new checkpoint"
         )
     for name, value in (("rows", options.rows), ("age", options.age)):
         if value is not None and value != settings[name]:
@@ -230,7 +230,7 @@ def _pin_as_stored(
                 "micro-batch has to archive the same events\n"
                 f"  hint: pass the same archive_{name}=, or name a new checkpoint"
             )
-    archives = dict(pasts.archives)
+    archives = dict(archive_set.archives)
     for name, described in pins["archives"].items():
         if name not in archives:
             raise StateError(
@@ -238,14 +238,14 @@ def _pin_as_stored(
                 "  hint: pass the same archives=, or name a new checkpoint"
             )
         archives[name] = _reopen(archives[name], described)
-    pasts = replace(pasts, archives=archives, cut=pins["cut"])
-    return replace(workload, pasts=pasts), settings
+    archive_set = replace(archive_set, archives=archives, cut=pins["cut"])
+    return replace(workload, archive_set=archive_set), settings
 
 
 def _reopen(archive: Archive, described: Mapping[str, Any]) -> Archive:
     """Open an archive in the version that the stream started with."""
     if not isinstance(archive, FileArchive):
-        if archive.described() != described:
+        if archive.describe() != described:
             raise StateError(
                 "an archive of the stream is a table in memory, and its events have changed since "
                 "the stream began\n  hint: name a new checkpoint, or pass the path of a table"

@@ -126,7 +126,7 @@ class Assignment:
 
     def get_start(self, group: Group) -> Time | None:
         times: list[Time] = [event.start for event in self._list_events(group)]
-        anchors = (gone.since.of for gone in self._split(group)[1])
+        anchors = (gone.since.anchor for gone in self._split(group)[1])
         times += [self.stream.moment(a.at) for a in anchors if isinstance(a, TimePoint)]
         return min(times, default=None)
 
@@ -141,9 +141,9 @@ class Assignment:
 
     def get_time(self, point: TimeAnchor) -> Time | None:
         """Returns the time of a point, or None if none of its events is assigned."""
-        if isinstance(point.of, TimePoint):
-            return self.stream.moment(point.of.at)
-        return self.get_end(point.of) if point.end else self.get_start(point.of)
+        if isinstance(point.anchor, TimePoint):
+            return self.stream.moment(point.anchor.at)
+        return self.get_end(point.anchor) if point.end else self.get_start(point.anchor)
 
     def get_until(self, gone: AbsentPart) -> Time:
         """Returns the end of an absence, whose group is complete."""

@@ -20,7 +20,7 @@ from ensue.diagnostics.why_not.context import CandidateIndex, list_tests
 from ensue.diagnostics.why_not.messages import ConditionMessages, EventMessages
 from ensue.diagnostics.why_not.result import MatchCandidate, MatchCandidates, Requirement, SeenEvent
 from ensue.errors import Span
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.ir.subscription import EventAtom, EventTest, SpatialRelation, Subscription, VariableField, get_subexpressions
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import Time
@@ -77,10 +77,10 @@ def _measure_shortfall(search: "CombinationSearch", blocker: Blocker) -> float:
         return inf
     space = search.context.stream.space
     if near.where is SpatialRelation.SAME:
-        return places.compute_point_distance(
-            places.compute_centroid(first, space), places.compute_centroid(second, space), space
+        return geometry.compute_point_distance(
+            geometry.compute_centroid(first, space), geometry.compute_centroid(second, space), space
         )
-    return abs(places.compute_distance(first, second, space) - near.number)
+    return abs(geometry.compute_distance(first, second, space) - near.number)
 
 
 def report_part(search: "CombinationSearch", stats: "BlockerStats", depth: int, attempts: Attempts) -> None:
@@ -282,9 +282,9 @@ class BlockerStats:
         parts: tuple[Any, ...]
         match condition:
             case TimeConstraint(earlier, later, by):
-                parts = (by, earlier.of, later.of, condition)
+                parts = (by, earlier.anchor, later.anchor, condition)
             case AbsentPart(since=since, length=length):
-                parts = (length, since.of, condition)
+                parts = (length, since.anchor, condition)
             case SpatialConstraint():
                 return condition.span
             case FieldComparison():
@@ -304,7 +304,7 @@ class BlockerStats:
                 if (
                     isinstance(value, VariableField)
                     and (p.name, p.operator, value.name) == target
-                    and self.way.group_of(value.variable) == frozenset((compared.other,))
+                    and self.way.find_group(value.variable) == frozenset((compared.other,))
                 ):
                     yield p.span
 

@@ -7,7 +7,7 @@ from math import hypot, radians
 
 from ensue.analyzer.normal_form import SubscriptionAlternative
 from ensue.diagnostics.why_not.assignment import PartLevel, plan_levels
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.geo.geometry import RADIUS
 from ensue.geo.wkt import Circle
 from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation
@@ -78,12 +78,12 @@ class FilterStats:
 class RegionBox:
     """A region, the number of its edges, and its box; a circle on the earth has no box."""
 
-    shape: places.Shape
+    shape: geometry.Shape
     edges: int
     box: tuple[float, float, float, float] | None  # least x, least y, greatest x, greatest y
     space: str
 
-    def decide(self, test: RegionTest, place: places.ConvexHull) -> bool | None:
+    def decide(self, test: RegionTest, place: geometry.ConvexHull) -> bool | None:
         """Returns whether a test holds for a place, or None if the box does not tell."""
         if self.box is None:
             return None
@@ -96,26 +96,26 @@ class RegionBox:
             case SpatialRelation.SAME:
                 return None
 
-    def is_clear_of(self, place: places.ConvexHull) -> bool:
+    def is_clear_of(self, place: geometry.ConvexHull) -> bool:
         """Returns whether a place is outside of the box, so that it shares no point with it."""
         across, along = self._measure_gaps(place)
-        return along > 0 or across > (0 if self.space == places.PLANE else _SLACK)
+        return along > 0 or across > (0 if self.space == geometry.PLANE else _SLACK)
 
-    def is_farther(self, place: places.ConvexHull, distance: float) -> bool:
+    def is_farther(self, place: geometry.ConvexHull, distance: float) -> bool:
         """Returns whether the box, and so the region, is farther from a place than `distance`."""
         across, along = self._measure_gaps(place)
         least = hypot(across, along)
-        if self.space == places.EARTH:  # a degree of latitude is as long everywhere
+        if self.space == geometry.EARTH:  # a degree of latitude is as long everywhere
             least = radians(along) * RADIUS
         return least * (1 - _SLACK) > distance * (1 + _SLACK)
 
-    def _measure_gaps(self, place: places.ConvexHull) -> tuple[float, float]:
+    def _measure_gaps(self, place: geometry.ConvexHull) -> tuple[float, float]:
         """Returns the gaps between a place and the box in x and y; on the earth in degrees."""
         assert self.box is not None
         west, south, east, north = self.box
         xs, ys = zip(*place.corners, strict=True)
         along = max(0.0, south - max(ys), min(ys) - north)
-        if self.space == places.PLANE:
+        if self.space == geometry.PLANE:
             return max(0.0, west - max(xs), min(xs) - east), along
         turned = (west - max(xs)) % 360  # eastwards, to where the box begins
         width = (east - west) + (max(xs) - min(xs))
@@ -124,11 +124,11 @@ class RegionBox:
 
 def build_region_box(text: str, space: str) -> RegionBox:
     """Builds the region that a text describes."""
-    shape = places.parse_region(text, space)
+    shape = geometry.parse_region(text, space)
     if isinstance(shape, Circle):
         x, y = shape.x, shape.y
         r = shape.radius + _SLACK * max(shape.radius, abs(x), abs(y))
-        box = None if space == places.EARTH else (x - r, y - r, x + r, y + r)
+        box = None if space == geometry.EARTH else (x - r, y - r, x + r, y + r)
         return RegionBox(shape, 1, box, space)
     corners = [corner for ring in shape.rings for corner in ring]
     if not corners:
@@ -187,7 +187,7 @@ class AtomFilter:
             return decided
         budget.spend(EDGE * region.edges)
         relation = test.comparison, test.number, test.tolerance, self.stream.space
-        return places.evaluate_relation(test.where, region.shape, place, *relation)
+        return geometry.evaluate_relation(test.where, region.shape, place, *relation)
 
     def get_region(self, region: Region) -> RegionBox:
         if region.text not in self._regions:

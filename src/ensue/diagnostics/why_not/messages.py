@@ -19,7 +19,7 @@ from ensue.analyzer.normal_form import (
 from ensue.diagnostics.why_not.assignment import Assignment
 from ensue.diagnostics.why_not.context import AtomTest, list_tests
 from ensue.diagnostics.why_not.result import SeenEvent
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation, TimePoint
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, Time, compute_length
@@ -98,7 +98,7 @@ class ReportUnits:
         shown = _round_number(distance)
         if other is not None and distance != other and shown == _round_number(other):
             shown = _format_number(distance)
-        return f"{shown} m" if self.space == places.EARTH else shown
+        return f"{shown} m" if self.space == geometry.EARTH else shown
 
 
 def _to_datetime(time: Time) -> datetime | None:
@@ -208,9 +208,9 @@ class EventMessages:
         place = self.stream.place((event.position,))
         if place is None:
             return f"{name} has no place", None
-        shape = places.parse_region(test.region.text, self.stream.space)
+        shape = geometry.parse_region(test.region.text, self.stream.space)
         why = self.explain_place(test, name, _name_region(test.region), shape, place)
-        return why, places.compute_distance(shape, place, self.stream.space)
+        return why, geometry.compute_distance(shape, place, self.stream.space)
 
     def describe_relation(self, test: RegionTest | SpatialConstraint, other: str) -> str:
         """Describes how something must lie to a place."""
@@ -230,20 +230,20 @@ class EventMessages:
         test: RegionTest | SpatialConstraint,
         name: str,
         other: str,
-        expected: places.ConvexHull | places.Shape,
-        actual: places.ConvexHull,
+        expected: geometry.ConvexHull | geometry.Shape,
+        actual: geometry.ConvexHull,
     ) -> str:
         """Explains how a place violates its relation to another one."""
         space, units = self.stream.space, self.units
         was = "were" if " and " in name else "was"
         if test.where is SpatialRelation.SAME:
-            there, here = (places.compute_centroid(p, space) for p in (expected, actual))
-            distance = places.compute_point_distance(there, here, space)
+            there, here = (geometry.compute_centroid(p, space) for p in (expected, actual))
+            distance = geometry.compute_point_distance(there, here, space)
             apart = units.format_distance(distance, test.number)
             centre = "its centre" if name == "it" else f"the centre of {name}"
             limit = units.format_distance(test.number)
             return f"{centre} was {apart} away from that of {other}, less than {limit} is required"
-        distance = places.compute_distance(expected, actual, space)
+        distance = geometry.compute_distance(expected, actual, space)
         if test.where is SpatialRelation.DISTANCE:
             apart = units.format_distance(distance, test.number)
             required = self._describe_distance(test)
@@ -313,8 +313,8 @@ class ConditionMessages(PartNames):
                 relation = self.events.describe_relation(condition, self._name_place(first))
                 return f"{self.name_group(second)} {relation}"
             case FieldComparison(part, name, operator, other, other_name):
-                mine, theirs = self.name_part(part), self.name_part(other)
-                return f"{name} of {mine} {operator} {other_name} of {theirs}"
+                left, right = self.name_part(part), self.name_part(other)
+                return f"{name} of {left} {operator} {other_name} of {right}"
             case AbsentPart():
                 return self._describe_absence(condition)
 
@@ -364,7 +364,7 @@ class ConditionMessages(PartNames):
         lasting = any(event.start != event.end for event in assignment.events.values())
         came = f"{self._name_point(later.later)} {_select_verb(later.later, lasting)}"
         other = self._name_point(later.earlier)
-        if lasting and not isinstance(later.earlier.of, TimePoint):
+        if lasting and not isinstance(later.earlier.anchor, TimePoint):
             other = f"{other} {_select_verb(later.earlier, lasting)}"
         if time == earlier:
             fact = f"{came} at the same time as {other}"
@@ -375,9 +375,9 @@ class ConditionMessages(PartNames):
         return f"{fact}, and must {'not come later' if later.most else 'come after it'}"
 
     def _name_point(self, point: TimeAnchor) -> str:
-        if isinstance(point.of, TimePoint):
-            return self.units.format_time(self.events.stream.moment(point.of.at))
-        return self.name_group(point.of)
+        if isinstance(point.anchor, TimePoint):
+            return self.units.format_time(self.events.stream.moment(point.anchor.at))
+        return self.name_group(point.anchor)
 
     def _name_place(self, place: Region | Group) -> str:
         return _name_region(place) if isinstance(place, Region) else self.name_group(place)
@@ -386,7 +386,7 @@ class ConditionMessages(PartNames):
         stream = self.events.stream
         name, other = self.name_group(near.second), self._name_place(near.first)
         expected = (
-            places.parse_region(near.first.text, stream.space)
+            geometry.parse_region(near.first.text, stream.space)
             if isinstance(near.first, Region)
             else stream.place(assignment.get_positions(near.first))
         )
@@ -402,10 +402,10 @@ class ConditionMessages(PartNames):
         for (name, part), value in zip(sides, values, strict=True):
             if value is None:
                 return f"{name} of {self.name_part(part)} is NULL, which satisfies nothing"
-        mine, theirs = map(format_value, values)
+        left, right = map(format_value, values)
         field = "that" if compared.name == compared.other_name else compared.other_name
-        fact = f"{compared.name} {mine} is"
-        other = f"{field} of {self.name_part(compared.other)} ({theirs})"
+        fact = f"{compared.name} {left} is"
+        other = f"{field} of {self.name_part(compared.other)} ({right})"
         match compared.operator:
             case "=":
                 return f"{fact} not {other}"
@@ -439,7 +439,7 @@ class ConditionMessages(PartNames):
 
 def _limits_duration(later: TimeConstraint) -> bool:
     """Returns whether a condition limits how long a group lasts."""
-    return later.most and later.earlier.of == later.later.of
+    return later.most and later.earlier.anchor == later.later.anchor
 
 
 def _name_relation(later: TimeConstraint) -> str:
@@ -449,6 +449,6 @@ def _name_relation(later: TimeConstraint) -> str:
 
 
 def _select_verb(point: TimeAnchor, lasting: bool) -> str:
-    if not lasting or isinstance(point.of, TimePoint):
+    if not lasting or isinstance(point.anchor, TimePoint):
         return "came"
     return "ended" if point.end else "started"

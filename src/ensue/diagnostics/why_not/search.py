@@ -33,7 +33,7 @@ from ensue.diagnostics.why_not.context import (
 )
 from ensue.diagnostics.why_not.messages import EventMessages
 from ensue.diagnostics.why_not.result import AlternativeReport, AtomReport, CheckReport, NearMiss, WhyNot
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.ir.subscription import EventAtom, EventTest, Region, Subscription, get_subexpressions
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import (
@@ -318,11 +318,11 @@ class CombinationSearch:
         if level.equal:
             compared = self.way.conditions[level.equal[0]]
             assert isinstance(compared, FieldComparison)
-            mine, other, theirs = compared.name, compared.other, compared.other_name
+            name, other, other_name = compared.name, compared.other, compared.other_name
             if compared.part != level.part:
-                mine, other, theirs = compared.other_name, compared.part, compared.name
-            value = self.context.stream.value(self.assignment.events[other], theirs)
-            return candidates.select_equal(mine, value)
+                name, other, other_name = compared.other_name, compared.part, compared.name
+            value = self.context.stream.value(self.assignment.events[other], other_name)
+            return candidates.select_equal(name, value)
         for name, operator, value in self.tests.get(level.part, ()):
             if operator == "=":
                 return candidates.select_equal(name, value)
@@ -367,11 +367,11 @@ class CombinationSearch:
                 first, second = self.find_places(near)
                 relation = near.comparison, near.number, near.tolerance
                 space = self.context.stream.space
-                return places.evaluate_relation(near.where, first, second, *relation, space)
+                return geometry.evaluate_relation(near.where, first, second, *relation, space)
 
     def find_places(
         self, near: SpatialConstraint
-    ) -> tuple[places.ConvexHull | places.Shape | None, places.ConvexHull | None]:
+    ) -> tuple[geometry.ConvexHull | geometry.Shape | None, geometry.ConvexHull | None]:
         """Returns the places of the two groups, or the region and the place of the group."""
         context, assignment = self.context, self.assignment
         context.budget.spend(PLACES)

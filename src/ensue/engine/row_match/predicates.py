@@ -83,7 +83,7 @@ class ConditionKernels:
         self._plan = plan
         self._known: dict[tuple[Unit, bool], CompiledConditions | None] = {}
 
-    def of(self, unit: Unit) -> Iterator[CompiledConditions]:
+    def iterate_kernels(self, unit: Unit) -> Iterator[CompiledConditions]:
         """Yield the kernels for rows without and with NULL, if kernels support the conditions."""
         for nullable in (False, True):
             if (unit, nullable) not in self._known:
@@ -195,26 +195,26 @@ class _Interpreter:
     def _holds(self, condition: RowExpression, rows: Kept, bounds: tuple[int, int], number: int) -> bool:
         def reached(leaf: FieldRef | Aggregate) -> object:
             assert isinstance(leaf, FieldRef)
-            return self._reached(condition.reach(leaf), rows, bounds, number)
+            return self._read_operand(condition.reach(leaf), rows, bounds, number)
 
         return evaluate(condition.expr, reached) is True
 
-    def _reached(self, reach: RowOperand, rows: Kept, bounds: tuple[int, int], number: int) -> object:
+    def _read_operand(self, reach: RowOperand, rows: Kept, bounds: tuple[int, int], number: int) -> object:
         if isinstance(reach, MatchNumber):
             return number
         kept = rows[self._groups[_group(reach, self._numbers)]]
         labels = dict(kept) if reads_match_columns(reach) else {}
         match reach:
             case Navigation(variables=variables):
-                wanted = {self._numbers[v] for v in variables}
-                places = [m for m in kept if not wanted or m[1] in wanted]
+                numbers = {self._numbers[v] for v in variables}
+                places = [m for m in kept if not numbers or m[1] in numbers]
                 if reach.offset >= len(places):
                     return None
                 place, _ = places[reach.offset] if reach.first else places[-1 - reach.offset]
                 return self._at(place + reach.shift, reach.expr, labels, bounds, number)
             case RowAggregate(arguments=arguments, only=only):
-                wanted = {self._numbers[v] for v in reach.variables}
-                members = [row for row, v in kept if not wanted or v in wanted]
+                numbers = {self._numbers[v] for v in reach.variables}
+                members = [row for row, v in kept if not numbers or v in numbers]
                 if only is not None:
                     members = [m for m in members if self._at(m, only, labels, bounds, number) is True]
                 values = [tuple(self._at(m, a, labels, bounds, number) for a in arguments) for m in members]

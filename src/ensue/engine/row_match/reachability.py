@@ -67,7 +67,7 @@ class Reachability:
                 stack += before[entry]
         return _bits(list(reached), len(entries) // 8 + 1)
 
-    def of(self, mask: Masks, bounds: Ints, limits: Ints, opened: Bools, begun: Bools) -> npt.NDArray[np.int32]:
+    def compute(self, mask: Masks, bounds: Ints, limits: Ints, opened: Bools, begun: Bools) -> npt.NDArray[np.int32]:
         """The state of each gap; `mask` has the variables that each row may be mapped to."""
         symbols, distinct = self._symbols(mask)
         last = np.where(opened, self.opened, self.closed).astype(np.int32)

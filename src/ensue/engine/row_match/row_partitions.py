@@ -80,7 +80,7 @@ class Partitions:
 
         return evaluate(expr, lookup, self.rows, self.unit)
 
-    def shifted(self, vector: Vector, shift: int) -> Vector:
+    def shift(self, vector: Vector, shift: int) -> Vector:
         """For each row the value `shift` rows later in its partition, else NULL."""
         if shift == 0:
             return vector

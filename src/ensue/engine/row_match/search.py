@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.cached import cached_property
-from ensue.codegen import row_pattern_search as source
+from ensue.codegen import row_pattern_search
 from ensue.codegen.kernel_cache import get_loop
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.row_match.predicates import (
@@ -46,7 +46,7 @@ class SearchState:
     now: float | None = None  # all rows with an earlier time have arrived
 
     @classmethod
-    def whole(cls, bounds: Ints) -> "SearchState":
+    def from_complete(cls, bounds: Ints) -> "SearchState":
         """Start at the first row of complete partitions."""
         count = len(bounds) - 1
         return cls(
@@ -91,12 +91,12 @@ def compute_masks(plan: RowPatternPlan, partitions: Partitions) -> Masks:
         mask = np.full(partitions.rows, every, np.int64)
     conditions = [(n, value) for n, c in enumerate(plan.conditions) for value in c.alone]
     # conditions on one row are evaluated in table order, so that only bits are permuted
-    of_one_row = [(n, value) for n, value in conditions if not _looks_around(value)]
+    of_one_row = [(n, value) for n, value in conditions if not _reads_other_rows(value)]
     if of_one_row:
         _forbid(of_one_row, partitions.as_they_stand, mask)
         if partitions.order is not None:
             mask = mask[partitions.order]
-    _forbid([(n, value) for n, value in conditions if _looks_around(value)], partitions, mask)
+    _forbid([(n, value) for n, value in conditions if _reads_other_rows(value)], partitions, mask)
     if plan.row_pattern.within is not None:
         time = partitions.vector(plan.row_pattern.order[0].expr)
         if time.valid is not None:
@@ -104,7 +104,7 @@ def compute_masks(plan: RowPatternPlan, partitions: Partitions) -> Masks:
     return mask
 
 
-def _looks_around(condition: RowExpression) -> bool:
+def _reads_other_rows(condition: RowExpression) -> bool:
     return any(isinstance(reach, Navigation) and reach.shift for reach in condition.operands)
 
 
@@ -123,7 +123,7 @@ def _values(condition: RowExpression, partitions: Partitions, neighbours: dict[t
         assert isinstance(reach, Navigation)
         key = reach.expr, reach.shift
         if key not in neighbours:
-            neighbours[key] = partitions.shifted(partitions.vector(reach.expr), reach.shift)
+            neighbours[key] = partitions.shift(partitions.vector(reach.expr), reach.shift)
         return neighbours[key]
 
     return evaluate(condition.expr, lookup, partitions.rows, partitions.unit)
@@ -165,7 +165,7 @@ class RowMatchFinder:
 
     def judge(self, partitions: Partitions) -> tuple[ConditionEvaluator, tuple[Any, ...]]:
         """Choose a kernel that supports all conditions, else the interpreter, with arguments."""
-        for judge in self._kernels.of(partitions.unit):
+        for judge in self._kernels.iterate_kernels(partitions.unit):
             values = judge.arguments(partitions)
             if values is not None:
                 return judge, values
@@ -182,7 +182,7 @@ class RowMatchFinder:
         limits = np.where(search.opened, np.maximum(bounds[1:] - ahead, bounds[:-1]), bounds[1:])
         judged = not self.plan.is_decided_by_rows
         try:
-            alive = self._possible.of(mask, bounds, limits, search.opened, search.begun)
+            alive = self._possible.compute(mask, bounds, limits, search.opened, search.begun)
             sets = self._possible.members()
         except TooManyStatesError:  # then the search backtracks from dead ends
             judged = True
@@ -199,7 +199,7 @@ class RowMatchFinder:
             run.most_steps = _STEPS if plain else _FEW_STEPS
             yield from run.search(judge.kernel, (*fixed, *state), context)
         else:
-            kernel = get_loop(source.write_row_search(), "search")
+            kernel = get_loop(row_pattern_search.write_row_search(), "search")
             yield from run.search(kernel, (*fixed, *state), None)
 
     def _create_buffers(
@@ -280,32 +280,34 @@ class _Run:
             try:
                 code = run_interruptibly(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
             except TooMuchWorkError as error:
-                meta[source.PARTITION], meta[source.ROW] = error.args
-                raise self._too_long() from None
+                meta[row_pattern_search.PARTITION], meta[row_pattern_search.ROW] = error.args
+                raise self._build_length_error() from None
             match code:
-                case source.DONE:
+                case row_pattern_search.DONE:
                     yield self._take_matches()
                     return
-                case source.MATCHES_FULL | source.LABELS_FULL | source.UNMATCHED_FULL:
-                    if meta[source.MATCHES] or meta[source.UNMATCHED]:
+                case (
+                    row_pattern_search.MATCHES_FULL | row_pattern_search.LABELS_FULL | row_pattern_search.UNMATCHED_FULL
+                ):
+                    if meta[row_pattern_search.MATCHES] or meta[row_pattern_search.UNMATCHED]:
                         yield self._take_matches()
                     else:
                         self._labels = np.empty(4 * len(self._labels) + 64, np.int16)
-                case source.STACK_FULL:
+                case row_pattern_search.STACK_FULL:
                     assert context is not None
                     context.room(4 * len(context.stack), len(context.seen))
-                case source.SEEN_FULL:
+                case row_pattern_search.SEEN_FULL:
                     assert context is not None
                     if len(context.seen) >= _SEEN:
-                        raise self._too_long()
+                        raise self._build_length_error()
                     context.room(len(context.stack), 4 * len(context.seen))
-                case source.TOO_LONG if self.most_steps == _FEW_STEPS:
+                case row_pattern_search.TOO_LONG if self.most_steps == _FEW_STEPS:
                     self.most_steps = _STEPS
                     if isinstance(kernel, JitFunction):  # to interpret that many takes long
                         kernel.compile_for(*arguments)
-                case source.TOO_LONG:
-                    raise self._too_long()
-                case source.STOPPED:
+                case row_pattern_search.TOO_LONG:
+                    raise self._build_length_error()
+                case row_pattern_search.STOPPED:
                     raise KeyboardInterrupt
                 case _:
                     raise self._skip_error(code)
@@ -313,13 +315,13 @@ class _Run:
     @property
     def most_steps(self) -> int:
         """The limit of steps of a search from one row."""
-        return int(self._meta[source.MOST_STEPS])
+        return int(self._meta[row_pattern_search.MOST_STEPS])
 
     @most_steps.setter
     def most_steps(self, most: int) -> None:
-        self._meta[source.MOST_STEPS] = most
+        self._meta[row_pattern_search.MOST_STEPS] = most
 
-    def _too_long(self) -> LimitError:
+    def _build_length_error(self) -> LimitError:
         _, begins = self._describe_start()
         return LimitError(
             f"the search for a match that {begins} was given up: there are too many ways to map "
@@ -331,7 +333,7 @@ class _Run:
     def _describe_start(self) -> tuple[int, str]:
         """The partition of the current match, and its first row in words."""
         row_pattern, meta = self._plan.row_pattern, self._meta
-        partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
+        partition, row = int(meta[row_pattern_search.PARTITION]), int(meta[row_pattern_search.ROW])
         columns = {key.name: key.column or key.name for key in row_pattern.partition}
         for by in row_pattern.order:
             if isinstance(by.expr, FieldRef) and by.expr.name is not None:
@@ -344,11 +346,13 @@ class _Run:
         return partition, begins
 
     def _stop(self) -> None:
-        self._meta[source.STOP] = 1
+        self._meta[row_pattern_search.STOP] = 1
 
     def _take_matches(self) -> RowMatches:
         meta = self._meta
-        count, used, missed = (int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED))
+        count, used, missed = (
+            int(meta[k]) for k in (row_pattern_search.MATCHES, row_pattern_search.LABELS, row_pattern_search.UNMATCHED)
+        )
         starts, stops, numbers, partitions = (column[:count] for column in self._matches)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(stops - starts, out=offsets[1:])
@@ -356,7 +360,7 @@ class _Run:
             starts, stops, numbers, partitions, self._labels[:used], offsets,
             self._unmatched[:missed],
         )  # fmt: skip
-        meta[source.MATCHES] = meta[source.LABELS] = meta[source.UNMATCHED] = 0
+        meta[row_pattern_search.MATCHES] = meta[row_pattern_search.LABELS] = meta[row_pattern_search.UNMATCHED] = 0
         self._make_room(len(self._labels))  # the caller owns these arrays now
         return matches
 
@@ -366,7 +370,7 @@ class _Run:
         number = int(self._search.number[partition])
         skip = self._plan.row_pattern.skip
         subject = f"AFTER MATCH SKIP {skip.to.value} {skip.name}: match {number}, which {begins},"
-        if code == source.NO_ROW_TO_SKIP_TO:
+        if code == row_pattern_search.NO_ROW_TO_SKIP_TO:
             return SkipError(
                 f"{subject} has no row of {skip.name}\n"
                 f"  hint: require {skip.name} in every match, or SKIP PAST LAST ROW"

@@ -113,7 +113,7 @@ class LazyAccess(GroupedAccess):
         return pa.concat_tables([create_empty_table(self.lookup.schema), *tables])
 
     def _find_for_key(self, range_: ArchiveRanges) -> pa.Table:
-        if not len(range_.merged()):
+        if not len(range_.merge()):
             return create_empty_table(self.lookup.schema)
         since, until = range_.since[0].item(), range_.until[0].item()
         key = None if range_.keys is None else range_.keys[0].as_py()

@@ -52,11 +52,11 @@ class ArchiveRanges:
             until = np.minimum(self.until, bounds.max - int(behind)) + int(behind)
         return ArchiveRanges(self.keys, since, until)
 
-    def merged(self) -> "ArchiveRanges":
+    def merge(self) -> "ArchiveRanges":
         """Merges overlapping ranges of each key; NULL keys and empty ranges are dropped.
 
         >>> ranges = ArchiveRanges(pa.array(["x", "y", "x"]), np.array([5, 1, 1]), np.array([9, 2, 6]))
-        >>> merged = ranges.merged()
+        >>> merged = ranges.merge()
         >>> merged.keys.to_pylist(), merged.since, merged.until
         (['x', 'y'], array([1, 1]), array([9, 2]))
         """

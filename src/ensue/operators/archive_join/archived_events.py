@@ -77,7 +77,7 @@ class ArchivedEvents:
 
     def read(self, ranges: ArchiveRanges, field: str | None, types: frozenset[str] | None) -> pa.Table:
         """Reads the events in the ranges, in stream order."""
-        ranges = ranges.merged()
+        ranges = ranges.merge()
         tables = [create_empty_table(self.arrow)]
         if len(ranges) and not (self.own and self.cut is None):
             before = self._end_at_cut(ranges) if self.own else ranges
@@ -93,7 +93,7 @@ class ArchivedEvents:
     def _end_at_cut(self, ranges: ArchiveRanges) -> ArchiveRanges:
         assert self.cut is not None
         last = np.nextafter(self.cut, -np.inf) if ranges.until.dtype.kind == "f" else self.cut - 1
-        return ArchiveRanges(ranges.keys, ranges.since, np.minimum(ranges.until, last)).merged()
+        return ArchiveRanges(ranges.keys, ranges.since, np.minimum(ranges.until, last)).merge()
 
     def _within(self, events: pa.Table, ranges: ArchiveRanges, field: str | None) -> pa.Table:
         starts, ends = self._times(events, self.archive.shape.schema.start), self._ends(events)
@@ -136,7 +136,7 @@ class ArchivedEvents:
     def nbytes(self) -> int:
         return sum(int(table.nbytes) for table in self.recent)
 
-    def looked_up(self) -> LookupCounters:
+    def get_lookup_counters(self) -> LookupCounters:
         read = self.reading
         return LookupCounters(read.reads, read.files, read.rows, self.rows, self.before_cut)
 
@@ -168,9 +168,9 @@ class ArchivedEvents:
         self.recent = [table] if table.num_rows else []
 
 
-def convert_time_unit(time: float, shape: StreamSchema, of: Unit, to: Unit) -> float:
+def convert_time_unit(time: float, shape: StreamSchema, unit: Unit, to: Unit) -> float:
     """Converts a time to another unit, rounded down; numeric times have no unit."""
-    if of == to or not is_calendar_time(shape):
+    if unit == to or not is_calendar_time(shape):
         return time
     return int(time) * 1_000 if to == "ns" else int(time) // 1_000
 

@@ -83,26 +83,26 @@ def estimate_sides(
         _ArchiveSample(archive, layout, unit, _sample_size(coming))
         for (_, _, archive), layout in zip(joins, layouts, strict=True)
     ]
-    pasts = [
+    archives = [
         _describe_archive(join, sample, own=definition.archive == own, grows=not coming.whole)
         for (definition, join, _), sample in zip(joins, samples, strict=True)
     ]
     expected = _describe_live(live, coming, None, latency, window)
     if not look:
-        return expected, tuple(pasts)
+        return expected, tuple(archives)
     if coming.table is not None and not explain:
-        quick = choose_access_path(expected, pasts)
+        quick = choose_access_path(expected, archives)
         if quick.candidate(quick.access).cost * expected.events < WORTH:
-            return expected, tuple(pasts)
+            return expected, tuple(archives)
     measured = None
     for k, ((_, join, _), sample) in enumerate(zip(joins, samples, strict=True)):
-        pasts[k] = _apply_sample(pasts[k], sample.met(join.lookup.prepared, join.lookup.field))
-        if pasts[k].own and coming.table is None:
-            measured = sample.met(live, None)  # the stream resembles its archive
+        archives[k] = _apply_sample(archives[k], sample.measure(join.lookup.prepared, join.lookup.field))
+        if archives[k].own and coming.table is None:
+            measured = sample.measure(live, None)  # the stream resembles its archive
     if coming.table is not None:
         middle = _take_middle(coming.table, live.shape, _sample_size(coming))
         measured = _measure(live, middle, None)
-    return _describe_live(live, coming, measured, latency, window), tuple(pasts)
+    return _describe_live(live, coming, measured, latency, window), tuple(archives)
 
 
 def _sample_size(coming: InputEvents) -> int:
@@ -126,7 +126,7 @@ def _describe_live(
         matches, cost = measured.matches, measured.cost
         return replace(figures, matches=matches, cost=cost, share=measured.share, assumed=False)
     if live is not None and not live.plan.statistics.assumed:
-        load = Cardinalities.of(live.plan.query, live.plan.roles, live.plan.statistics)
+        load = Cardinalities.estimate(live.plan.query, live.plan.roles, live.plan.statistics)
         matches, cost = _estimate(live, load)
         return replace(figures, matches=matches, cost=cost, assumed=False)
     return figures
@@ -216,7 +216,7 @@ class _ArchiveSample:
         type_ = plain_type(shape.arrow.field(shape.schema.end).type)
         return float(from_arrow(pa.array([value], type_), self.unit).values[0])
 
-    def met(self, side: CompiledSide, field: str | None) -> SampleFigures | None:
+    def measure(self, side: CompiledSide, field: str | None) -> SampleFigures | None:
         """Measures a pattern on the sample; None if it cannot be read."""
         names = side.shape.arrow.names
         if self.layout.kind == "frame" or not set(names) <= set(self.archive.shape.arrow.names):
@@ -284,7 +284,7 @@ def _measure(side: CompiledSide, events: pa.Table, field: str | None) -> SampleF
         return _measure_clause(side, events, objects)
     prepared, plan = side.prepared, side.prepared.plan
     statistics = sample_statistics(prepared, events, sample=TESTED_EVENTS)
-    load = Cardinalities.of(plan.query, plan.roles, statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, statistics)
     matches, cost = _estimate(prepared, load)
     if rows and not isinstance(plan.structure, ReferencePlan) and not takes_subsets(prepared):
         engine = prepared.engine()

@@ -34,9 +34,9 @@ class ArchiveJoinExplainer:
     """Explains a query with JOIN ARCHIVE."""
 
     def __init__(
-        self, query: ArchiveJoinQuery, source: SourceSchema | None, options: RunOptions, pasts: ArchiveSet
+        self, query: ArchiveJoinQuery, source: SourceSchema | None, options: RunOptions, archive_set: ArchiveSet
     ) -> None:
-        if source is None or not pasts.archives:
+        if source is None or not archive_set.archives:
             name = query.joins[0].archive
             raise QueryError(
                 "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
@@ -44,13 +44,13 @@ class ArchiveJoinExplainer:
                 span=query.joins[0].span,
                 text=query.text,
             )
-        self.asked, self.source, self.options, self.pasts = query, source, options, pasts
+        self.query, self.source, self.options, self.archive_set = query, source, options, archive_set
 
     @cached_property
     def prepared(self) -> CompiledArchiveJoin:
-        options = self.options
+        options, (query, _) = self.options, strip_result_modifiers(self.query)
         return compile_archive_join(
-            strip_result_modifiers(self.asked)[0], self.source.shape, self.pasts, options.planning, options.access,
+            query, self.source.shape, self.archive_set, options.planning, options.access,
             streaming=options.streaming, coming=options.coming, explain=True,
         )  # fmt: skip
 
@@ -63,9 +63,9 @@ class ArchiveJoinExplainer:
     def _operator(self) -> ArchiveJoinOperator:
         compiled = self.prepared
         output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
-        return ArchiveJoinOperator((compiled,), (output,), self.pasts, self.source)
+        return ArchiveJoinOperator((compiled,), (output,), self.archive_set, self.source)
 
-    def told(self, *more: str) -> str:
+    def explain(self, *more: str) -> str:
         """Returns the plan as text."""
         compiled = self.prepared
         joins = zip(compiled.archive_join.joins, compiled.joins, strict=True)
@@ -73,7 +73,7 @@ class ArchiveJoinExplainer:
         text = explain_archive_join(
             compiled.archive_join, compiled.decision, summaries, self._plans, self._latency, more
         )
-        _, last = strip_result_modifiers(self.asked)
+        _, last = strip_result_modifiers(self.query)
         return text if last is None else f"{text}\n\n{describe_result_modifiers(last)}"
 
     @property
@@ -98,10 +98,10 @@ class ArchiveJoinExplainer:
         return format_duration(int(length) * (1 if self.prepared.unit == "ns" else 1_000))
 
     def _summarize_archive(self, name: str, join: CompiledJoin) -> ArchiveSummary:
-        layout = self.pasts.archives[name].layout()
+        layout = self.archive_set.archives[name].layout()
         waits = self._format_length(join.waits - 1) if join.waits else ""
         return ArchiveSummary(
-            _kind(layout, own=name == self.pasts.own),
+            _kind(layout, own=name == self.archive_set.own),
             _events(layout),
             _layout(layout),
             join.lookup.prepared.reach,
@@ -109,17 +109,17 @@ class ArchiveJoinExplainer:
             waits,
         )
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """Returns the plan with the reads and matches of a run over ordered events."""
-        stage = self._operator.whole()
+        stage = self._operator.as_single_stage()
         began = perf_counter()
         matcher = stage.matcher()
         assert isinstance(matcher, ArchiveJoinMatcher)
         pieces = split_table(ordered, SLICE_ROWS)
-        results = [*(matcher.feed(StageInput.of(piece)) for piece in pieces), matcher.finish()]
+        results = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
         seconds = perf_counter() - began
-        names = list(dict.fromkeys(join.archive for join in self.asked.joins))
-        reading = {name: matcher.pasts[name].reading for name in names}
+        names = list(dict.fromkeys(join.archive for join in self.query.joins))
+        reading = {name: matcher.archived[name].reading for name in names}
         read = [
             ReadCounts(c.reads, c.files, c.rows, c.events, *matcher.count_matches(name)) for name, c in reading.items()
         ]
@@ -129,7 +129,7 @@ class ArchiveJoinExplainer:
             self.prepared.decision, names, read, matcher.lookup_count, ordered.num_rows, rows,
             (("reading", reading_seconds), ("all", seconds)),
         )  # fmt: skip
-        return self.told(figures)
+        return self.explain(figures)
 
     def kernels(self) -> str:
         """Returns the source of the kernel of each side."""

@@ -37,12 +37,12 @@ class ArchiveJoinMatcher:
         self,
         live: StageMatcher,
         queries: Sequence[CompiledArchiveJoin],
-        pasts: Mapping[str, ArchivedEvents],
+        archived: Mapping[str, ArchivedEvents],
         shape: StreamSchema,
     ) -> None:
         self.live = live
         self.queries = tuple(queries)
-        self.pasts = pasts
+        self.archived = archived
         self.shape = shape  # of the stream's events
         self.unit: Unit = next((query.unit for query in queries), shape.unit)  # of archived times
         self.waiting = [create_empty_table(query.joining.live.schema) for query in queries]
@@ -61,7 +61,7 @@ class ArchiveJoinMatcher:
                 if isinstance(known, EagerAccess):
                     known.share(join.far, query.asks)
                 return known
-        past = self.pasts[join.lookup.archive]
+        past = self.archived[join.lookup.archive]
         class_ = _ACCESS_CLASSES[query.access]
         if class_ is EagerAccess:
             self._accesses.append(EagerAccess(join.lookup, past, join.far, query.asks))
@@ -91,7 +91,7 @@ class ArchiveJoinMatcher:
             first = get_match_times(events, self.shape.schema.start, self.unit).min().item()
             for access in self._accesses:
                 access.begin(first)
-        for name, past in self.pasts.items():
+        for name, past in self.archived.items():
             if past.own:
                 fresh = past.add(events)
                 for access in self._accesses:
@@ -107,7 +107,7 @@ class ArchiveJoinMatcher:
             needed |= self._has_archived_matches(query, accesses, batch.events)
         if needed.all():
             return batch
-        return StageInput(batch.events.filter(needed), batch.made, batch.arrival)
+        return StageInput(batch.events.filter(needed), batch.complex_events, batch.arrival)
 
     def _has_archived_matches(
         self, query: CompiledArchiveJoin, accesses: Sequence[GroupedAccess], events: pa.Table
@@ -162,7 +162,7 @@ class ArchiveJoinMatcher:
         for access in self._accesses:
             access.forget(now)
         if self._keeps is not None:
-            for past in self.pasts.values():
+            for past in self.archived.values():
                 past.forget(now - self._keeps)
 
     def _split_decided(
@@ -206,7 +206,7 @@ class ArchiveJoinMatcher:
                 result.append(self._join_lazily(k, live))
             else:
                 past = [archived[id(access)] for access in self._accesses_of[k]]
-                result.append(query.joining.joined(live, past))
+                result.append(query.joining.join(live, past))
         return result
 
     def _join_lazily(self, number: int, live: pa.Table) -> pa.Table:
@@ -215,7 +215,7 @@ class ArchiveJoinMatcher:
             match = live.slice(k, 1)
             requests = self._requested_ranges(number, match)
             archived = [access.instances(ranges) for access, ranges in requests]
-            rows.append(joining.joined(match, archived))
+            rows.append(joining.join(match, archived))
         return pa.concat_tables(rows)
 
     def _requested_ranges(self, number: int, live: pa.Table) -> Iterator[tuple[GroupedAccess, ArchiveRanges]]:
@@ -231,12 +231,12 @@ class ArchiveJoinMatcher:
         accesses = [a for a in self._accesses if a.lookup.archive == archive]
         return sum(a.total for a in accesses), sum(a.kept for a in accesses)
 
-    def looked_up(self) -> LookupCounters:
-        counters = [astuple(past.looked_up()) for past in self.pasts.values()]
+    def get_lookup_counters(self) -> LookupCounters:
+        counters = [astuple(past.get_lookup_counters()) for past in self.archived.values()]
         return LookupCounters(*map(sum, zip(*counters, strict=True)))
 
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
-        for past in self.pasts.values():
+        for past in self.archived.values():
             if past.own:
                 age = None if age is None else self._time(age)
                 return past.hand_over(self._time(now), rows, age)
@@ -259,22 +259,22 @@ class ArchiveJoinMatcher:
     @property
     def state_bytes(self) -> int:
         waiting = sum(int(table.nbytes) for table in self.waiting)
-        recent = sum(past.nbytes for past in self.pasts.values())
+        recent = sum(past.nbytes for past in self.archived.values())
         kept = sum(access.nbytes for access in self._accesses)
         return self.live.state_bytes + waiting + recent + kept
 
     def save(self) -> bytes:
-        pasts = {name: past.save() for name, past in self.pasts.items() if past.own}
-        header = {"begun": self._begun, "pasts": {n: head for n, (head, _) in pasts.items()}}
+        archived = {name: past.save() for name, past in self.archived.items() if past.own}
+        header = {"begun": self._begun, "pasts": {n: head for n, (head, _) in archived.items()}}
         blobs = {"live": self.live.save()}
         blobs |= {f"waiting {k}": serialize_table(t) for k, t in enumerate(self.waiting)}
-        blobs |= {f"past {name}": data for name, (_, data) in pasts.items()}
+        blobs |= {f"past {name}": data for name, (_, data) in archived.items()}
         blobs |= {f"access {k}": a.save() for k, a in enumerate(self._accesses)}
         return pack_state(header, {}, blobs)
 
     def restore(self, data: bytes) -> None:
         header, _, blobs = unpack_state(data)
-        own = {name for name, past in self.pasts.items() if past.own}
+        own = {name for name, past in self.archived.items() if past.own}
         accesses = {name for name in blobs if name.startswith("access ")}
         expected = {f"access {k}" for k in range(len(self._accesses))}
         if set(header["pasts"]) != own or accesses != expected:
@@ -282,7 +282,7 @@ class ArchiveJoinMatcher:
         self._begun = bool(header["begun"])
         self.live.restore(blobs["live"])
         for name in own:
-            self.pasts[name].restore(header["pasts"][name], blobs[f"past {name}"])
+            self.archived[name].restore(header["pasts"][name], blobs[f"past {name}"])
         for k, access in enumerate(self._accesses):
             access.restore(blobs[f"access {k}"])
             if isinstance(access, EagerAccess) and self._begun and not access.begun:

@@ -68,7 +68,7 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
                 )
             assert isinstance(spec.query, ArchiveJoinQuery)
             compiled[spec] = compile_archive_join(
-                spec.query, call.source.shape, call.pasts, options.planning, options.access,
+                spec.query, call.source.shape, call.archive_set, options.planning, options.access,
                 streaming=options.streaming, coming=options.coming,
             )  # fmt: skip
     for spec, query in compiled.items():
@@ -83,7 +83,7 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
 
     def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[ArchiveJoinOperator]:
         selected = tuple(outputs[spec][0] for spec in compiled)
-        yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.pasts, call.source)
+        yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.archive_set, call.source)
 
     delivered = {spec: (build_output(spec, query.joining.result, query.meaning),) for spec, query in compiled.items()}
     return PlannedQueries(delivered, build_operators)
@@ -104,7 +104,7 @@ class ArchiveJoinOperator:
 
     queries: tuple[CompiledArchiveJoin, ...]
     outputs: tuple[OutputTable, ...]
-    pasts: ArchiveSet
+    archive_set: ArchiveSet
     source: SourceSchema
     of_events: bool = True  # live queries read the input events directly
     rows: None = None  # all events are needed
@@ -118,12 +118,12 @@ class ArchiveJoinOperator:
     def reads(self) -> InputFilter:
         return InputFilter(union_types(stage.reads for (stage,) in self.chains()))
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        matcher = self.whole().matcher()
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        matcher = self.as_single_stage().matcher()
         batches: list[list[pa.Table]] = []
         done = 0
         for piece in split_table(events, SLICE_ROWS):
-            batches.append(matcher.feed(StageInput.of(piece)))
+            batches.append(matcher.feed(StageInput.from_events(piece)))
             done += piece.num_rows
             if progress is not None:
                 progress(done, events.num_rows)
@@ -132,9 +132,9 @@ class ArchiveJoinOperator:
             sort_result(pa.concat_tables(pieces), output.meaning, by_id=False)
             for output, pieces in zip(self.outputs, zip(*batches, strict=True), strict=True)
         ]
-        return TableResult(tables, self._unseen(events))
+        return TableResult(tables, self._find_unseen(events))
 
-    def _unseen(self, events: pa.Table) -> UnseenTypes:
+    def _find_unseen(self, events: pa.Table) -> UnseenTypes:
         """Returns the types that live queries name and no event has."""
         column = self.source.shape.schema.type_column
         if column is None or not events.num_rows:
@@ -151,17 +151,17 @@ class ArchiveJoinOperator:
             chains.append((self._stage(key, numbers),))
         return tuple(chains)
 
-    def whole(self) -> "ArchiveJoinStage":
+    def as_single_stage(self) -> "ArchiveJoinStage":
         return self._stage((), range(len(self.queries)))
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
         queries = tuple(self.queries[n] for n in numbers)
         used = {join.lookup.archive for query in queries for join in query.joins}
-        used |= set() if self.pasts.own is None else {self.pasts.own}
-        archives = {name: self.pasts.archives[name] for name in sorted(used)}
-        pasts = replace(self.pasts.travelling, archives=archives)
+        used |= set() if self.archive_set.own is None else {self.archive_set.own}
+        archives = {name: self.archive_set.archives[name] for name in sorted(used)}
+        archive_set = replace(self.archive_set.travelling, archives=archives)
         outputs = tuple(self.outputs[n] for n in numbers)
-        return ArchiveJoinStage(queries, outputs, pasts, self.source, key)
+        return ArchiveJoinStage(queries, outputs, archive_set, self.source, key)
 
 
 @dataclass(frozen=True)
@@ -170,14 +170,14 @@ class ArchiveJoinStage(FinalStage):
 
     queries: tuple[CompiledArchiveJoin, ...]
     outputs: tuple[OutputTable, ...]  # one per query
-    pasts: ArchiveSet
+    archive_set: ArchiveSet
     source: SourceSchema
     key: tuple[str, ...]
 
     @cached_property
     def reads(self) -> InputFilter:
         """The event types of the live queries and of the stream's archive."""
-        joins = () if self.pasts.own is None else self._joins(self.pasts.own)
+        joins = () if self.archive_set.own is None else self._joins(self.archive_set.own)
         types = [*(q.live.types for q in self.queries), *(join.lookup.types for join in joins)]
         unkeyed = any(query.has_null_partition_keys for query in self.queries)
         return InputFilter(union_types(map(InputFilter, types)), self.key, nulls=unkeyed)
@@ -199,11 +199,11 @@ class ArchiveJoinStage(FinalStage):
 
     @property
     def archives(self) -> Mapping[str, Archive]:
-        return self.pasts.archives
+        return self.archive_set.archives
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        return self.pasts.archiving
+        return self.archive_set.archiving
 
     def archived_types(self, name: str) -> frozenset[str] | None:
         return union_types(InputFilter(join.lookup.types) for join in self._joins(name))
@@ -221,8 +221,8 @@ class ArchiveJoinStage(FinalStage):
         return frozenset(fields)
 
     def with_archives(self, archives: Mapping[str, Archive]) -> "ArchiveJoinStage":
-        pasts = replace(self.pasts, archives={**self.pasts.archives, **archives})
-        return replace(self, pasts=pasts)
+        archive_set = replace(self.archive_set, archives={**self.archive_set.archives, **archives})
+        return replace(self, archive_set=archive_set)
 
     def matcher(self) -> StageMatcher:
         live = [query.live for query in self.queries]
@@ -232,12 +232,12 @@ class ArchiveJoinStage(FinalStage):
             matcher = create_matcher(patterns, self.reads, self.limits, shared=len(live) > 1)
         else:
             matcher = CompositeMatcher([side.matcher() for side in live])
-        pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
-        return ArchiveJoinMatcher(matcher, self.queries, pasts, self.source.shape)
+        archived = {name: self.archive_set.open_archived_events(name, self.queries[0].unit) for name in self.archives}
+        return ArchiveJoinMatcher(matcher, self.queries, archived, self.source.shape)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         matcher, pieces = self.matcher(), split_table(batch.bare, SLICE_ROWS)
-        batches = [*(matcher.feed(StageInput.of(piece)) for piece in pieces), matcher.finish()]
+        batches = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
         return [pa.concat_tables(tables) for tables in zip(*batches, strict=True)]
 
 
@@ -249,12 +249,12 @@ class ArchiveWriterStage:
     """A stage without lookups whose events are written to an archive."""
 
     inner: PipelineStage
-    pasts: ArchiveSet
+    archive_set: ArchiveSet
     source: SourceSchema
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        return self.pasts.archiving
+        return self.archive_set.archiving
 
     @property
     def reads(self) -> InputFilter:
@@ -285,23 +285,23 @@ class ArchiveWriterStage:
         return self.inner.limits
 
     def matcher(self) -> StageMatcher:
-        assert self.pasts.own is not None
-        shape = self.pasts.archives[self.pasts.own].shape
+        assert self.archive_set.own is not None
+        shape = self.archive_set.archives[self.archive_set.own].shape
         unit: Unit = "ns" if "ns" in (shape.unit, self.source.shape.unit) else "us"
-        past = self.pasts.past(self.pasts.own, unit)
+        past = self.archive_set.open_archived_events(self.archive_set.own, unit)
         return ArchiveWriterMatcher(self.inner.matcher(), past, self.source)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
-        return self.inner.matched(batch)
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
+        return self.inner.match_batch(batch)
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         return self.inner.matches(found)
 
-    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        return self.inner.delivered(found)
+    def iterate_outputs(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        return self.inner.iterate_outputs(found)
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        return self.inner.sent(found)
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        return self.inner.iterate_forwarded(found)
 
 
 class ArchiveWriterMatcher:
@@ -324,8 +324,8 @@ class ArchiveWriterMatcher:
     def deadline(self) -> float | None:
         return self.inner.deadline()
 
-    def looked_up(self) -> LookupCounters:
-        return self.past.looked_up()
+    def get_lookup_counters(self) -> LookupCounters:
+        return self.past.get_lookup_counters()
 
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
         def rescale(time: float) -> float:
@@ -352,7 +352,7 @@ class ArchiveWriterMatcher:
 
 
 def add_archive_writer(
-    stages: tuple[PipelineStage, ...], source: SourceSchema, pasts: ArchiveSet
+    stages: tuple[PipelineStage, ...], source: SourceSchema, archive_set: ArchiveSet
 ) -> tuple[PipelineStage, ...]:
     """Adds the buffering of events for the stream's archive to its only stage."""
     if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
@@ -363,6 +363,6 @@ def add_archive_writer(
     (stage,) = stages
     if isinstance(stage, ArchiveWritingStage):
         return stages
-    assert pasts.own is not None
-    own_archive = replace(pasts.travelling, archives={pasts.own: pasts.archives[pasts.own]})
+    assert archive_set.own is not None
+    own_archive = replace(archive_set.travelling, archives={archive_set.own: archive_set.archives[archive_set.own]})
     return (ArchiveWriterStage(stage, own_archive, source),)

@@ -36,7 +36,7 @@ from ensue.vector.query_check import check_regions
 def compile_archive_join(
     query: ArchiveJoinQuery,
     shape: StreamSchema,
-    pasts: ArchiveSet,
+    archive_set: ArchiveSet,
     planning: PlannerOptions,
     requested: AccessOptions,
     *,
@@ -48,13 +48,13 @@ def compile_archive_join(
 
     `coming` describes the input events; `explain` estimates all costs, for EXPLAIN.
     """
-    schemas = {name: archive.shape.schema for name, archive in pasts.archives.items()}
+    schemas = {name: archive.shape.schema for name, archive in archive_set.archives.items()}
     checked = check_archive_join(query, shape.schema, schemas, streaming=streaming)
     returned = [r.expr for r in checked.returns]
     on = [condition for join in checked.joins for condition in join.on]
     check_regions([*returned, *on, checked.having], shape.schema.space, checked.text)
     _refuse_names(checked)
-    archives = [pasts.archives[join.archive] for join in checked.joins]
+    archives = [archive_set.archives[join.archive] for join in checked.joins]
     unit: Unit = "ns" if "ns" in (shape.unit, *(a.shape.unit for a in archives)) else "us"
     live = compile_side(checked.live, shape, planning, streaming=streaming)
     keys = [find_join_keys(join, checked.live) for join in checked.joins]
@@ -65,7 +65,7 @@ def compile_archive_join(
         sides.append(archived.side)
         equal.append(tuple(map(_equal, usable)))
         chosen = _choose_key(usable, archive)
-        own = join.archive == pasts.own
+        own = join.archive == archive_set.own
         lookup = _lookup(join, archived, chosen, unit)
         if own and streaming and lookup.behind == math.inf:
             why = "has a negation at its end"
@@ -84,20 +84,20 @@ def compile_archive_join(
         joins.append(CompiledJoin(lookup, key, far, lookup.behind if own else 0))
     identity = compute_fingerprint(checked)
     joining = MatchJoiner(checked, live.side, tuple(sides), tuple(equal), unit, identity)
-    partition_key = choose_partition_key(checked, live, keys, pasts)
-    impossible = dict(_list_impossible_accesses(checked, live, joins, keys, pasts, streaming=streaming))
+    partition_key = choose_partition_key(checked, live, keys, archive_set)
+    impossible = dict(_list_impossible_accesses(checked, live, joins, keys, archive_set, streaming=streaming))
     if requested.access in impossible:
         reason = impossible[requested.access]
         raise EventError(f"access={requested.access!r} is impossible here: {reason}")
     latency = convert_latency(requested.latency, shape, unit)
     window = window_to_ticks(live.longest, unit)
     estimates = estimate_sides(
-        live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, pasts.own,
+        live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, archive_set.own,
         latency=latency, window=window, explain=explain, look=explain or requested.access is None,
     )  # fmt: skip
     memory = planning.limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
-    decision = choose_access_path(*estimates, wanted=requested.access, impossible=impossible, memory=memory)
-    for past in decision.pasts if not explain else ():
+    decision = choose_access_path(*estimates, requested=requested.access, impossible=impossible, memory=memory)
+    for past in decision.archives if not explain else ():
         if (warning := describe_unclustered(past, decision)) is not None:
             warnings.warn(warning, ArchiveWarning, stacklevel=find_stacklevel())
     first = decision.access == "archive_first"
@@ -107,7 +107,7 @@ def compile_archive_join(
         filter_field=_find_filter_field(checked, live, keys) if first else None,
         partition_key=partition_key,
         has_null_partition_keys=bool(partition_key) and nulls,
-        why_unpartitioned=None if partition_key else _why_whole(checked, live, keys, pasts),
+        why_unpartitioned=None if partition_key else _why_unpartitioned(checked, live, keys, archive_set),
     )  # fmt: skip
 
 
@@ -125,15 +125,15 @@ def _refuse_names(query: ArchiveJoinQuery) -> None:
                 )
 
 
-def require_columns(pasts: ArchiveSet, shape: StreamSchema) -> None:
+def require_columns(archive_set: ArchiveSet, shape: StreamSchema) -> None:
     """Raises an EventError unless the events have the columns of their archive."""
-    if pasts.own is None:
+    if archive_set.own is None:
         return
-    archive = pasts.archives[pasts.own].shape
+    archive = archive_set.archives[archive_set.own].shape
     missing = [name for name in archive.arrow.names if name not in shape.arrow.names]
     if missing:
         raise EventError(
-            f"archive={pasts.own!r}: the events belong to it, and have no column "
+            f"archive={archive_set.own!r}: the events belong to it, and have no column "
             f"'{missing[0]}' as it has\n"
             "  hint: add the column to the events, or leave archive= out"
         )
@@ -141,13 +141,13 @@ def require_columns(pasts: ArchiveSet, shape: StreamSchema) -> None:
         ours, theirs = (kind_of_arrow(s.arrow.field(name).type) for s in (shape, archive))
         if ours is not theirs and ours is not ValueKind.NULL:
             raise EventError(
-                f"archive={pasts.own!r}: '{name}' is {ours.value} in the events and "
+                f"archive={archive_set.own!r}: '{name}' is {ours.value} in the events and "
                 f"{theirs.value} in the archive\n  hint: cast one of them first"
             )
     times = [(s.schema.start, s.schema.end) for s in (shape, archive)]
     if times[0] != times[1]:
         raise EventError(
-            f"archive={pasts.own!r}: the time of the events is in {' and '.join(times[0])}, that "
+            f"archive={archive_set.own!r}: the time of the events is in {' and '.join(times[0])}, that "
             f"of the archive in {' and '.join(times[1])}\n"
             "  hint: name the same columns in time= of both"
         )
@@ -184,7 +184,7 @@ def _length(far: ReadDistance, unit: Unit) -> float:
 
 
 def choose_partition_key(
-    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], pasts: ArchiveSet
+    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], archive_set: ArchiveSet
 ) -> tuple[str, ...]:
     """Returns the fields that split the stream so that each key group has all events it needs.
 
@@ -193,7 +193,7 @@ def choose_partition_key(
     own = [
         {key.field for key in usable if key.same_field}
         for join, usable in zip(query.joins, keys, strict=True)
-        if join.archive == pasts.own
+        if join.archive == archive_set.own
     ]
     shared = set() if live.whole_stream else set(live.keys)
     if live.single and not live.whole_stream:
@@ -204,15 +204,15 @@ def choose_partition_key(
     return tuple(sorted(shared))
 
 
-def _why_whole(
-    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], pasts: ArchiveSet
+def _why_unpartitioned(
+    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], archive_set: ArchiveSet
 ) -> str | None:
     """Says why no key splits the stream if its own archive is the reason."""
-    others = choose_partition_key(query, live, keys, replace(pasts, own=None))
-    if pasts.own is None or not others:
+    others = choose_partition_key(query, live, keys, replace(archive_set, own=None))
+    if archive_set.own is None or not others:
         return None
     return (
-        f"the events belong to the archive '{pasts.own}', which ON does not join by "
+        f"the events belong to the archive '{archive_set.own}', which ON does not join by "
         f"[{', '.join(others)}]: one task, on one core, will match all events"
     )
 
@@ -234,12 +234,12 @@ def _list_impossible_accesses(
     live: CompiledSide,
     joins: Sequence[CompiledJoin],
     keys: Sequence[Sequence[JoinKey]],
-    pasts: ArchiveSet,
+    archive_set: ArchiveSet,
     *,
     streaming: bool,
 ) -> Iterator[tuple[str, str]]:
     """Yields the impossible access methods, each with the reason."""
-    own = [join for join in query.joins if join.archive == pasts.own]
+    own = [join for join in query.joins if join.archive == archive_set.own]
     if streaming and any(map(_has_no_window, own)):
         unbounded = "the archived pattern has no WITHIN: its partial matches would stay forever"
         yield "eager", unbounded
@@ -277,5 +277,5 @@ def convert_latency(latency: str | int | float | None, shape: StreamSchema, unit
         return length if unit == "ns" else length // 1_000
     if numeric and isinstance(latency, int | float) and latency >= 0:
         return latency
-    wanted = "a number, as the time column holds numbers" if numeric else 'a text as "2 seconds"'
-    raise EventError(f"latency={latency!r} is not a length of time\n  hint: {wanted}")
+    hint = "a number, as the time column holds numbers" if numeric else 'a text as "2 seconds"'
+    raise EventError(f"latency={latency!r} is not a length of time\n  hint: {hint}")

@@ -119,7 +119,7 @@ class PatternSide:
 class RankedMatcher(LiveMatcher):
     """Adds to each match its rank in stream order."""
 
-    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+    def _build_table(self, matches: Matches, known: BufferedEvents) -> pa.Table:
         return self.ranked_result(matches, known)
 
 
@@ -195,7 +195,7 @@ class CompiledRowPatternSide:
     def matches(self, events: pa.Table) -> pa.Table:
         if not events.num_rows:
             return create_empty_table(self.side.schema)
-        return self.shown(self.clause.whole(events.select(self.clause.arrow.names)))
+        return self.convert_result(self.clause.match_complete(events.select(self.clause.arrow.names)))
 
     def matcher(self) -> "RowPatternSideMatcher":
         return RowPatternSideMatcher(self)
@@ -207,7 +207,7 @@ class CompiledRowPatternSide:
     def ranked(self) -> pa.Schema:
         return self.side.schema
 
-    def shown(self, result: pa.Table) -> pa.Table:
+    def convert_result(self, result: pa.Table) -> pa.Table:
         """Converts the result of the clause to a table of matches."""
         schema = self.side.schema
         struct = schema.field(self.alias).type
@@ -233,13 +233,13 @@ class RowPatternSideMatcher(RowPatternMatcher):
         self.prepared = prepared
 
     def feed(self, events: pa.Table) -> pa.Table:
-        return self.prepared.shown(super().feed(events))
+        return self.prepared.convert_result(super().feed(events))
 
     def advance(self, now: float) -> pa.Table:
-        return self.prepared.shown(super().advance(now))
+        return self.prepared.convert_result(super().advance(now))
 
     def finish(self) -> pa.Table:
-        return self.prepared.shown(super().finish())
+        return self.prepared.convert_result(super().finish())
 
 
 # ------------------------------------------------------------------------------------ compilation

@@ -116,14 +116,14 @@ class MatchJoiner:
 
     @cached_property
     def _ranges(self) -> tuple[TimeRange, ...]:
-        return tuple(TimeRange.of(join.range, self.unit) for join in self.archive_join.joins)
+        return tuple(TimeRange.from_range(join.range, self.unit) for join in self.archive_join.joins)
 
     def ranges(self, number: int, live: pa.Table) -> tuple[Times, Times]:
         """Returns the first and last time of archived matches, both included."""
         anchor, range_ = self.archive_join.joins[number].range.anchor, self._ranges[number]
         name = "start" if anchor is RangeAnchor.START else "end"
         times = get_match_times(live, name, self.unit)
-        return range_.since(times), range_.until(times)
+        return range_.compute_start(times), range_.compute_end(times)
 
     def live_keys(self, live: pa.Table, equal: KeyEquality) -> pa.Array:
         rows = JoinedRows(self._live_shape, [live], [np.arange(live.num_rows)])
@@ -135,7 +135,7 @@ class MatchJoiner:
         shape, all_rows = self._archived_shapes[number], np.arange(archived.num_rows)
         return get_first_values(JoinedRows(shape, [archived], [all_rows]), equal.archived)
 
-    def joined(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
+    def join(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
         """Joins live matches with candidates of archived matches."""
         tables, rows = [live], [np.arange(live.num_rows)]
         for number, join in enumerate(self.archive_join.joins):

@@ -43,12 +43,12 @@ def build_inlined_result(
     inlined: InlinedLayer, layer: tuple[CompiledQuery, LayerEventStream], matches: Matches, events: pa.Table
 ) -> pa.Table:
     """Builds the result of a layer from the matches of its inlined query."""
-    gathered = MatchValues(matches, events, inlined.flat.shape.columns_of(inlined.flat.query))
+    gathered = MatchValues(matches, events, inlined.flat.shape.get_columns(inlined.flat.query))
     for conjunct in inlined.flat.plan.residual:
         matches = gathered.matches.where(gathered.holds(conjunct))
-        gathered = gathered.of(matches)
+        gathered = gathered.with_matches(matches)
     boxes = {box.path: box for box in inlined.inlined.boxes}
-    return _InlinedResult(inlined, layer, gathered.matches, events, boxes).of(())
+    return _InlinedResult(inlined, layer, gathered.matches, events, boxes).build_events(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _InlinedResult:
     events: pa.Table
     boxes: Mapping[Path, InlinedEvent]
 
-    def of(self, path: Path) -> pa.Table:
+    def build_events(self, path: Path) -> pa.Table:
         """Builds the events of an inlined definition, one per match; () is the layer itself."""
         prepared, stream = self.own if not path else self.opened.layers[self.boxes[path].name]
         flat = self.opened.inlined.leaves[path]
@@ -95,7 +95,7 @@ class _InlinedResult:
         for variable in types:
             inner = (*path, variable)
             if inner in self.boxes:
-                inner_events = fold_members(self.of(inner))
+                inner_events = fold_members(self.build_events(inner))
                 pieces.append(stream.convert_complex(self.boxes[inner].name, inner_events))
                 numbers.append(np.zeros(inner_events.num_rows, np.int64))
                 rows[variable] = offset + np.arange(inner_events.num_rows)
@@ -106,7 +106,7 @@ class _InlinedResult:
         positions[order] = np.arange(len(order))
         numbered = table.append_column(ORDINAL, pa.array(np.concatenate(numbers)))
         matches = Matches(rows, lists, self.matches.count)
-        moved = matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), positions[rows]))
+        moved = matches.map_rows(lambda rows: np.where(rows < 0, np.int64(-1), positions[rows]))
         filtered = replace(prepared, plan=replace(prepared.plan, residual=()))
         return build_result(filtered, moved, numbered.take(pa.array(order)))
 
@@ -114,7 +114,7 @@ class _InlinedResult:
         """Converts events of the inlined query to those of a layer's stream."""
         flat = self.opened.stream
         if complex_:
-            return stream.convert_complex(complex_, flat.back(complex_, events))
+            return stream.convert_complex(complex_, flat.restore_columns(complex_, events))
         raw = events.select(stream.raw.arrow.names).cast(stream.raw.arrow)
         positions = (events.column(name).to_numpy() for name in (LAST_POSITION, FIRST_POSITION))
         converted = stream.convert_input(raw, *positions)
@@ -146,7 +146,7 @@ class CompiledLayer:
         """Converts matches to the columns that layers above read."""
         return fold_members(matches).select(self.event_schema.names)
 
-    def delivered(self, events: pa.Table) -> pa.Table:
+    def convert_to_output(self, events: pa.Table) -> pa.Table:
         """Converts the layer's complex events to the delivered columns."""
         if not returns_matches(self.layer.query):
             return events

@@ -66,7 +66,9 @@ def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
 class HierarchyExplainer:
     """Explains a hierarchy, with the schema of its events if it is known."""
 
-    def __init__(self, query: Hierarchy, source: SourceSchema | None, options: RunOptions, _pasts: ArchiveSet) -> None:
+    def __init__(
+        self, query: Hierarchy, source: SourceSchema | None, options: RunOptions, _archive_set: ArchiveSet
+    ) -> None:
         query, self.finishing = strip_result_modifiers(query)
         self.limits = options.planning.limits
         self.compiled = compile_hierarchy(
@@ -78,7 +80,7 @@ class HierarchyExplainer:
         """The types of events that matter. None: all of them."""
         return HierarchyOperator(self.compiled, ()).reads.types
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """The plan as text."""
         sections = [explain_compiled_hierarchy(self.compiled)]
         if self.finishing is not None:
@@ -87,7 +89,7 @@ class HierarchyExplainer:
             sections.append(explain_memory(None, self.limits))
         return "\n\n".join(sections)
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """The plan as text with actual counts; the events are in stream order."""
         return analyze_hierarchy(self.compiled, ordered)
 
@@ -154,7 +156,7 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
 def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
     live = _CountingMatcher(hierarchy)
     for piece in slices_by_time(events, hierarchy.shape, PIECE):
-        live.feed(StageInput.of(piece))
+        live.feed(StageInput.from_events(piece))
         now = get_end_times(piece, hierarchy.shape)[-1].item()
         live.advance(now)  # so that expired matches are not counted
     live.finish()
@@ -191,7 +193,7 @@ class _CountingMatcher(HierarchyMatcher):
             texts[layer.name] = format_analysis(layer.matcher.prepared.plan, run)
         return texts
 
-    def _up(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
+    def _apply_step(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
         def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
             began = perf_counter()
             events = step(layer, lower)
@@ -201,4 +203,4 @@ class _CountingMatcher(HierarchyMatcher):
             counts.most_partial = max(counts.most_partial, partial)
             return events
 
-        return super()._up(counted, inputs)
+        return super()._apply_step(counted, inputs)

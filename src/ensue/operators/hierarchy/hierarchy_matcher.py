@@ -17,7 +17,7 @@ from ensue.projection.trigger_limits import RANK, get_last_rows, sort_by_members
 from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.runtime.stage import StageInput
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import create_empty_table
@@ -37,11 +37,11 @@ class LayerMatcher(LiveMatcher):
         self.ranked = layer.ranked
         self.late = RANK in layer.event_schema.names  # matches are known in another order
 
-    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+    def _build_table(self, matches: Matches, known: BufferedEvents) -> pa.Table:
         if self.ranked and matches.count > 1:
             order = sort_by_members(matches, self.prepared.query, get_last_rows(matches))
             matches = matches.pick(order)
-        return (self.ranked_result if self.late else super()._built)(matches, known)
+        return (self.ranked_result if self.late else super()._build_table)(matches, known)
 
 
 class InlinedMatcher(LiveMatcher):
@@ -53,8 +53,8 @@ class InlinedMatcher(LiveMatcher):
         self.opened = layer.opened
         self.own = (layer.prepared, layer.stream)
 
-    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
-        return build_inlined_result(self.opened, self.own, known.placed(matches), known.events)
+    def _build_table(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        return build_inlined_result(self.opened, self.own, known.renumber(matches), known.events)
 
 
 class BufferedLayer:
@@ -68,7 +68,7 @@ class BufferedLayer:
         self.waiting: list[pa.Table] = []
         self._timed_out: list[pa.Table] = []  # since the last delivery
         self._nothing = create_empty_table(layer.event_schema)
-        self._none = layer.delivered(self._nothing) if layer.layer.delivered else self._nothing
+        self._none = layer.convert_to_output(self._nothing) if layer.layer.delivered else self._nothing
 
     def take(self, raw: pa.Table | None, lower: Mapping[str, pa.Table], at: Ints, begun: Ints) -> None:
         """Buffers input events and the complex events of lower layers."""
@@ -100,9 +100,9 @@ class BufferedLayer:
         self._timed_out += [matcher.finish() for matcher in self.timeouts]
         return self._concat_events([*fed, self.matcher.finish()])
 
-    def delivered(self, events: pa.Table) -> pa.Table:
+    def convert_to_output(self, events: pa.Table) -> pa.Table:
         """Converts events to the delivered columns; adds the timeouts since the last call."""
-        delivered = self.layer.delivered(events) if events.num_rows else self._none
+        delivered = self.layer.convert_to_output(events) if events.num_rows else self._none
         timed_out, self._timed_out = self._timed_out, []
         layer, result = self.layer.layer, self.layer.result
         pieces = [project_timeouts(t, layer, result) for t in timed_out if t.num_rows]
@@ -131,7 +131,7 @@ class BufferedLayer:
             self.waiting = [piece.combine_chunks() for piece in left if piece.num_rows]
             pieces = [p.filter(pa.array(d)) for p, d in zip(pieces, done, strict=True)]
         pieces = [piece for piece in pieces if piece.num_rows]
-        return stream.merged(pieces) if pieces else None
+        return stream.merge(pieces) if pieces else None
 
     def deadline(self) -> float | None:
         times = [due for m in self.matchers if (due := m.engine.deadline()) is not None]
@@ -179,7 +179,7 @@ class LayeredMatcher:
             layer.take(None, lower, NO_ROWS, NO_ROWS)
             return layer.pass_time(now, alone=True)
 
-        return self._up(advance, self._empty_inputs())
+        return self._apply_step(advance, self._empty_inputs())
 
     def finish(self) -> list[pa.Table]:
         """Returns the complex events that only waited for the stream to end."""
@@ -188,13 +188,13 @@ class LayeredMatcher:
             layer.take(None, lower, NO_ROWS, NO_ROWS)
             return layer.finish()
 
-        return self._up(finish, self._empty_inputs())
+        return self._apply_step(finish, self._empty_inputs())
 
     def _empty_inputs(self) -> dict[str, pa.Table]:
         """Returns empty tables for the complex events of earlier stages."""
         return {}
 
-    def _up(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
+    def _apply_step(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
         """Applies a step to each layer; returns the tables of the delivered levels."""
         results = dict(inputs)
         for layer in self.layers:
@@ -203,17 +203,17 @@ class LayeredMatcher:
 
     def _collect_outputs(self, results: Mapping[str, pa.Table]) -> list[pa.Table]:
         levels = (layer for layer in self.layers if layer.layer.layer.delivered)
-        return [layer.delivered(results[layer.name]) for layer in levels]
+        return [layer.convert_to_output(results[layer.name]) for layer in levels]
 
     def deadline(self) -> float | None:
         """Returns the stream time at which something that waits for time is certain."""
         times = [t for layer in self.layers if (t := layer.deadline()) is not None]
         return min(times, default=None)
 
-    def others_hold(self, size: float) -> None:
+    def set_foreign_memory(self, size: float) -> None:
         """Counts delivered results of this size against the memory limit."""
         for matcher in (m for layer in self.layers for m in layer.matchers):
-            matcher.engine.others_hold(size)
+            matcher.engine.set_foreign_memory(size)
 
     @property
     def partial_matches(self) -> int:
@@ -267,7 +267,7 @@ class HierarchyMatcher(LayeredMatcher):
             layer.take(events, lower, at, begun)
             return layer.pass_time(now)
 
-        return self._up(feed, {})
+        return self._apply_step(feed, {})
 
     @property
     def state_bytes(self) -> int:
@@ -291,11 +291,11 @@ class _StartPositions:
 
     def __call__(self, events: pa.Table, at: Ints) -> tuple[Ints, float]:
         schema, unit = self.shape.schema, self.shape.unit
-        end_times = np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
+        end_times = np.asarray(evaluation.from_arrow(events.column(schema.end), unit).values)
         now = end_times[-1].item()
         if not schema.intervals:
             return at, now
-        starts = np.asarray(vectors.from_arrow(events.column(schema.start), unit).values)
+        starts = np.asarray(evaluation.from_arrow(events.column(schema.start), unit).values)
         all_ends = np.concatenate([self.ends.astype(end_times.dtype), end_times])
         first = int(at[-1]) + 1 - len(all_ends)
         begun = np.minimum(at, first + np.searchsorted(all_ends, starts, side="right"))

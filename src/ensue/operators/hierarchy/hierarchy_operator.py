@@ -68,15 +68,15 @@ class HierarchyOperator:
 
     @cached_property
     def reads(self) -> InputFilter:
-        return InputFilter(union_types(map(_reads, self.stages)))
+        return InputFilter(union_types(map(_build_input_filter, self.stages)))
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         live = HierarchyMatcher(self.hierarchy)
         batches, held = [], 0
         for piece in slices_by_time(events, self.hierarchy.shape, SLICE_ROWS):
-            batches.append(live.feed(StageInput.of(piece)))
+            batches.append(live.feed(StageInput.from_events(piece)))
             held += sum(table.nbytes for table in batches[-1])
-            live.others_hold(held)
+            live.set_foreign_memory(held)
             if progress is not None:
                 progress(live.rows, events.num_rows)
         batches.append(live.finish())
@@ -85,9 +85,9 @@ class HierarchyOperator:
             for k, (name, schema) in enumerate(self.hierarchy.delivered.items())
         }
         tables = [sort_result(results[o.name], o.output.meaning) for o in self.levels]
-        return TableResult(tables, self._unseen(results))
+        return TableResult(tables, self._find_unseen(results))
 
-    def _unseen(self, results: Mapping[str, pa.Table]) -> UnseenTypes:
+    def _find_unseen(self, results: Mapping[str, pa.Table]) -> UnseenTypes:
         """Returns all event types if a top query has no match: one of them may be misspelt."""
         hierarchy = self.hierarchy.hierarchy
         if all(results[name].num_rows for name in hierarchy.top_queries):
@@ -99,14 +99,14 @@ class HierarchyOperator:
     def chains(self) -> "tuple[tuple[HierarchyStage, ...], ...]":
         return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
 
-    def whole(self) -> "HierarchyStage":
+    def as_single_stage(self) -> "HierarchyStage":
         layers = self.hierarchy.layers
         plan = StagePlan(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
         stage = CompiledStage(plan, self.hierarchy, layers, {}, 0, None)
         return HierarchyStage(stage, self.levels)
 
 
-def _reads(stage: CompiledStage) -> InputFilter:
+def _build_input_filter(stage: CompiledStage) -> InputFilter:
     types = stage.stage.raw
     if types and stage.shape.schema.type_column is None:
         types = None
@@ -123,7 +123,7 @@ class HierarchyStage:
 
     @cached_property
     def reads(self) -> InputFilter:
-        return _reads(self.prepared)
+        return _build_input_filter(self.prepared)
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
@@ -162,7 +162,7 @@ class HierarchyStage:
             return HierarchyStageMatcher(stage, arrival)
         return HierarchyMatcher(replace(stage.hierarchy, layers=stage.layers))
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         matcher = self._create_matcher(batch.arrival)
         fed, finished = matcher.feed(batch), matcher.finish()
         return [pa.concat_tables(pair) for pair in zip(fed, finished, strict=True)]
@@ -170,14 +170,14 @@ class HierarchyStage:
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables[: len(self.prepared.delivered)])
 
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         for name, table in zip(self.prepared.delivered, tables, strict=False):
             if table.num_rows:
                 for level in self.levels:
                     if level.name == name:
                         yield level.output.number, table
 
-    def sent(self, tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    def iterate_forwarded(self, tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         remaining = tables[len(self.prepared.delivered) :]
         return zip(self.prepared.stage.gives, remaining, strict=True)
 

@@ -20,7 +20,7 @@ from ensue.ir.selection import CONTIGUOUS, ByEvents
 from ensue.projection.trigger_limits import RANK
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.schema import EventType, Schema, ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import to_single_array
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
 from ensue.vector.event_table import TYPE, Columns, StreamSchema, find_type_conflicts, zones_by_field
@@ -114,7 +114,7 @@ class LayerEventStream:
         codes = names.indices.fill_null(len(texts)) if names.null_count else names.indices
         return np.asarray(places.astype(np.int32)[codes.to_numpy()])
 
-    def back(self, name: str, events: pa.Table) -> pa.Table:
+    def restore_columns(self, name: str, events: pa.Table) -> pa.Table:
         """Converts complex events of this stream back to the columns of their layer."""
         columns = {below: events.column(here) for below, here in self.complex_[name].items()}
         columns |= {"start": events.column(START_TIME), "end": events.column(END_TIME)}
@@ -125,7 +125,7 @@ class LayerEventStream:
             columns[RANK] = events.column(RANK)
         return pa.table(columns | {c: events.column(c) for c in HIDDEN})
 
-    def merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
+    def merge(self, pieces: Sequence[pa.Table]) -> pa.Table:
         """Merges pieces into one table in stream order."""
         if len(pieces) == 1 and _is_ascending(pieces[0].column(LAST_POSITION).to_numpy()):
             return pieces[0]
@@ -153,7 +153,7 @@ class LayerEventStream:
 
     def ends(self, table: pa.Table) -> npt.NDArray[Any]:
         """Returns the end times of events in the matcher's unit."""
-        vector = vectors.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
+        vector = evaluation.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
         return np.asarray(vector.values)
 
 

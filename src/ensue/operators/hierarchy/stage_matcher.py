@@ -31,15 +31,15 @@ class KeyNumbers:
         self.known = np.zeros(0, "S1") if known is None else known
         self.numbers = np.zeros(0, np.int64) if numbers is None else numbers
 
-    def of(self, keys: Keys) -> Ints:
+    def get_numbers(self, keys: Keys) -> Ints:
         """Returns the numbers of keys, and assigns numbers to new ones."""
-        wanted = keys if _is_ascending(keys) else sorted_unique(keys)
-        at = np.searchsorted(self.known, wanted)
+        ascending = keys if _is_ascending(keys) else sorted_unique(keys)
+        at = np.searchsorted(self.known, ascending)
         inside = at < len(self.known)
         fresh = ~inside
-        fresh[inside] = self.known[at[inside]] != wanted[inside]
+        fresh[inside] = self.known[at[inside]] != ascending[inside]
         if fresh.any():
-            self._insert(wanted[fresh], at[fresh])
+            self._insert(ascending[fresh], at[fresh])
         return self.numbers[np.searchsorted(self.known, keys)]
 
     def _insert(self, keys: Keys, at: npt.NDArray[np.intp]) -> None:
@@ -178,17 +178,17 @@ class HierarchyStageMatcher(LayeredMatcher):
 
         No later call has an event that ends before these.
         """
-        raw, lower, shape = batch.events, batch.made, self.prepared.shape
+        raw, lower, shape = batch.events, batch.complex_events, self.prepared.shape
         keys = encode_event_keys(raw, shape, self.arrival)
         last_keys = {name: read_keys(table, LAST) for name, table in lower.items()}
         all_keys = np.concatenate([keys, *last_keys.values()])
         if not len(all_keys):
             return [create_empty_table(schema) for schema in self.prepared.outputs.values()]
-        self.places.of(np.sort(all_keys))
-        at = self.places.of(keys)
+        self.places.get_numbers(np.sort(all_keys))
+        at = self.places.get_numbers(keys)
         starts = at
         if shape.schema.intervals:
-            starts = self.places.of(encode_start_keys(raw, keys, shape))
+            starts = self.places.get_numbers(encode_start_keys(raw, keys, shape))
         positioned = self._empty_inputs()
         for name, table in lower.items():
             positioned[name] = self._add_positions(name, table, last_keys[name])
@@ -199,7 +199,7 @@ class HierarchyStageMatcher(LayeredMatcher):
             layer.take(events if events.num_rows else None, results, at, starts)
             return layer.pass_time(now)
 
-        result = self._up(feed, positioned)
+        result = self._apply_step(feed, positioned)
         if self.prepared.reach is not None:
             before = now - self.prepared.reach
             time = math.floor(before) if isinstance(now, int) else before
@@ -215,7 +215,10 @@ class HierarchyStageMatcher(LayeredMatcher):
 
     def _add_positions(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
         """Orders events of an earlier stage and adds the positions of their members."""
-        places = {LAST_POSITION: self.places.of(lasts), FIRST_POSITION: self.places.of(read_keys(table, FIRST))}
+        places = {
+            LAST_POSITION: self.places.get_numbers(lasts),
+            FIRST_POSITION: self.places.get_numbers(read_keys(table, FIRST)),
+        }
         schema = self._schemas[name]
         names = (field.name for field in schema)
         columns = [pa.array(places[n]) if n in places else table.column(n) for n in names]

@@ -54,7 +54,9 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
 class PatternExplainer:
     """Explains a pattern query, with the schema of its events if it is known."""
 
-    def __init__(self, query: Query, source: SourceSchema | None, options: RunOptions, _pasts: ArchiveSet) -> None:
+    def __init__(
+        self, query: Query, source: SourceSchema | None, options: RunOptions, _archive_set: ArchiveSet
+    ) -> None:
         query, self.finishing = strip_result_modifiers(query)
         self.limits = options.planning.limits
         self.prepared: CompiledQuery | None = None
@@ -71,7 +73,7 @@ class PatternExplainer:
         """The types of events that matter. None: all of them."""
         return None if self.prepared is None else get_relevant_types((self.prepared,))
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """The plan as text."""
         sections = [explain_plan(self.plan), *warn_about_compile_time(self.plan, self.schema, self.unit)]
         if self.finishing is not None:
@@ -80,7 +82,7 @@ class PatternExplainer:
             sections.append(explain_memory(self.plan, self.limits))
         return "\n\n".join(sections)
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """The plan as text with actual counts; the events are in stream order."""
         assert self.prepared is not None
         return analyze_query(self.prepared, ordered)

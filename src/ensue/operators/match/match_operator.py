@@ -63,7 +63,7 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
 
     def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[MatchOperator]:
         selected = tuple(outputs[spec][0] for spec in bundles)
-        yield MatchOperator(tuple(bundles.values()), selected, call.alone)
+        yield MatchOperator(tuple(bundles.values()), selected, call.is_single)
 
     delivered = {spec: (build_output(spec, bundle.result, bundle.main.query),) for spec, bundle in bundles.items()}
     return PlannedQueries(delivered, build_operators)
@@ -85,7 +85,7 @@ class MatchOperator:
 
     bundles: tuple[TimeoutQueries, ...]
     outputs: tuple[OutputTable, ...]
-    alone: bool  # the call has a single query, not a list
+    is_single: bool  # the call has a single query, not a list
     of_events: bool = True  # it reads the input events directly
 
     @property
@@ -107,10 +107,10 @@ class MatchOperator:
             return None
         return partial(find_relevant_rows, self.prepared[0])
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         result = match_queries(self.prepared, events, progress, ordered=True)
         tables = iter(result.tables)
-        merged = [b.merged([next(tables) for _ in b.queries]) for b in self.bundles]
+        merged = [b.merge([next(tables) for _ in b.queries]) for b in self.bundles]
         for number, bundle in enumerate(self.bundles):
             if len(bundle.queries) > 1 or is_summarized(bundle.main.query):
                 merged[number] = sort_result(merged[number], bundle.main.query)
@@ -132,14 +132,14 @@ class MatchOperator:
             numbers.setdefault(key, []).append(number)
         return tuple((self._stage(key, same),) for key, same in numbers.items())
 
-    def whole(self) -> "MatchStage":
-        return MatchStage(self.bundles, self.outputs, (), not self.alone)
+    def as_single_stage(self) -> "MatchStage":
+        return MatchStage(self.bundles, self.outputs, (), not self.is_single)
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
         bundles = tuple(self.bundles[n] for n in numbers)
         outputs = tuple(self.outputs[n] for n in numbers)
         warning = None if key else self._explain_single_task(len(numbers))
-        return MatchStage(bundles, outputs, key, not self.alone, warning)
+        return MatchStage(bundles, outputs, key, not self.is_single, warning)
 
     def _keys(self) -> list[tuple[str, ...]]:
         """Returns the key that splits the stream of each query: its own, or a subset of it.
@@ -149,7 +149,7 @@ class MatchOperator:
         """
         plans = [bundle.main.plan for bundle in self.bundles]
         own = [() if plan.whole_stream else tuple(e.field_name for e in plan.query.equivalence) for plan in plans]
-        if self.alone:
+        if self.is_single:
             return own
         keys = [frozenset(key) for key in own]
         least = sorted({k for k in keys if k and not any(o and o < k for o in keys)}, key=sorted)
@@ -157,7 +157,7 @@ class MatchOperator:
         return [tuple(sorted(key)) for key in split]
 
     def _explain_single_task(self, count: int) -> str:
-        if not self.alone:
+        if not self.is_single:
             return (
                 f"{count} of the {len(self.bundles)} queries have no [attr] that would split the "
                 "stream: one task, on one core, will match all events for them"
@@ -194,15 +194,15 @@ class MatchStage(FinalStage):
     def matcher(self) -> StageMatcher:
         return create_matcher(self.prepared, self.reads, self.limits, shared=self.shared)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         return match_queries(self.prepared, batch.bare).tables
 
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         remaining = iter(tables)
         for output, bundle in zip(self.outputs, self.bundles, strict=True):
             merged = [next(remaining) for _ in bundle.queries]
             if any(table.num_rows for table in merged):
-                yield output.number, bundle.merged(merged)
+                yield output.number, bundle.merge(merged)
 
 
 def create_matcher(

@@ -169,10 +169,10 @@ _NO_ROWS = np.zeros(0, np.int64)
 def _build_tests(engine: Engine) -> Iterator[RoleTest]:
     frame = engine.program.frame
     for role in engine.program.plan.roles:
-        yield RoleTest.of(role, role.conditions, 1 << frame.bit(role.variable))
+        yield RoleTest.from_conditions(role, role.conditions, 1 << frame.bit(role.variable))
         if role.first:
             first = 1 << frame.bit(role.variable, first=True)
-            yield RoleTest.of(role, (*role.conditions, *role.first), first)
+            yield RoleTest.from_conditions(role, (*role.conditions, *role.first), first)
 
 
 def _recode(block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]) -> Codes:
@@ -203,7 +203,7 @@ def renumber_rows(matches: Matches, numbers: Ints) -> Matches:
             return rows
         return np.where(rows < 0, np.int64(-1), numbers[rows])
 
-    return matches.moved(moved)
+    return matches.map_rows(moved)
 
 
 def create_shared_engines(queries: Sequence[CompiledQuery]) -> list[SharedEngine]:
@@ -259,7 +259,7 @@ class TableScan:
         total, held = len(watchers), 0
         while watchers:
             watcher = watchers.pop(0)  # frees its memory for the next one
-            watcher.engine.others_hold(held)
+            watcher.engine.set_foreign_memory(held)
             fed, rows = watcher.feed(block, lasting=False)
             matches = concat_deliveries(watcher.engine, [fed, watcher.engine.finish()])
             if rows is not None:
@@ -287,7 +287,7 @@ class TableScan:
             without = self._missing_types(watchers, block)
             unseen = without if unseen is None else unseen & without
             for k, watcher in enumerate(watchers):
-                watcher.engine.others_hold(sum(held) - held[k])
+                watcher.engine.set_foreign_memory(sum(held) - held[k])
                 fed, rows = watcher.feed(block, lasting=True)
                 pieces[k].append(fed)
                 held[k] += fed.nbytes
@@ -309,19 +309,19 @@ class TableScan:
     def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> set[str]:
         """Returns the types of positive events that a block lacks."""
         roles = [r for w in watchers for r in w.prepared.plan.roles if not r.negative]
-        wanted = {name for role in roles for name in get_type_names(role.type)}
-        return {name for name in wanted if not block.has_type(name)}
+        names = {name for role in roles for name in get_type_names(role.type)}
+        return {name for name in names if not block.has_type(name)}
 
     def _build_results(self, matches_of: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
         """Builds the result tables; ordinals and hashes of events are computed once for all."""
-        wanted = np.zeros(events.num_rows, np.bool_)
+        selected = np.zeros(events.num_rows, np.bool_)
         for matches in matches_of.values():
             for variable in matches.variables:
-                wanted[matches.elements(variable)] = True
+                selected[matches.elements(variable)] = True
         end = self.queries[0].shape.schema.end
-        rows = numbers = np.flatnonzero(wanted)
+        rows = numbers = np.flatnonzero(selected)
         if len(rows):
-            numbers = number_duplicates(events, wanted, get_event_times(events, end))[rows]
+            numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
         columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
         known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
         hashes = RowHashes(known, end)

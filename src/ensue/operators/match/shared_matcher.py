@@ -54,7 +54,7 @@ class EngineRows:
 
     def matches(self, matches: Matches) -> Matches:
         """Translates matches into rows of the stream."""
-        places = matches.moved(lambda rows: find_positions(self.own, rows))
+        places = matches.map_rows(lambda rows: find_positions(self.own, rows))
         return renumber_rows(places, self.rows)
 
 
@@ -102,7 +102,7 @@ class SharedMatcher:
         numbers.add(np.arange(first, first + count), self.rows + block_rows)
         matches = numbers.matches(fed) if fed.count else fed
         if block.count > FEW or numbers.is_full:
-            numbers.keep(watcher.engine.held_rows())
+            numbers.keep(watcher.engine.get_held_rows())
         return matches
 
     def advance(self, now: float) -> list[pa.Table]:
@@ -112,7 +112,7 @@ class SharedMatcher:
                 matches.append(empty_matches(watcher))
                 continue
             matches.append(numbers.matches(watcher.engine.advance(now)))
-            numbers.keep(watcher.engine.held_rows())
+            numbers.keep(watcher.engine.get_held_rows())
         self.store.forget_before(now)
         result = self._build_results(matches)
         self._release_events()
@@ -147,7 +147,7 @@ class SharedMatcher:
             if not isinstance(engine, Engine) or not engine.can_drop_keys:
                 return False
             engine.drop_keys([events.column(name) for name in watcher.names])
-            numbers.keep(engine.held_rows())
+            numbers.keep(engine.get_held_rows())
         self._release_events()
         return True
 
@@ -159,11 +159,11 @@ class SharedMatcher:
         if len(self._empty) == len(self.queries) and not any(m.count for m in results):
             return [self._empty[number] for number in range(len(self.queries))]
         tables: dict[int, pa.Table] = {}
-        stored = self.store.of(results)
+        stored = self.store.get_events(results)
         hashes = RowHashes(stored.events, self.queries[0].shape.schema.end)
         for watcher, matches in zip(self.shared_engines, results, strict=True):
             watcher.engine.hand_over()  # the caller owns the memory of the table
-            moved = stored.placed(matches)
+            moved = stored.renumber(matches)
             for number in watcher.members:
                 if matches.count == 0 and number in self._empty:
                     tables[number] = self._empty[number]
@@ -179,7 +179,7 @@ class SharedMatcher:
 
     def _release_all(self) -> None:
         for watcher, numbers in zip(self.shared_engines, self.numbers, strict=True):
-            numbers.keep(watcher.engine.held_rows())
+            numbers.keep(watcher.engine.get_held_rows())
         self._release_events()
 
     def deadline(self) -> float | None:

@@ -21,7 +21,7 @@ from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.planner.features import to_feature
 from ensue.planner.physical_plan import Role
 from ensue.schema import ANY, Schema, Types, TypeUnion, ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Bools, Ints, decode_text, get_indices, to_single_array, validity
 from ensue.vector.arrow_types import Unit, kind_of_arrow
 from ensue.vector.column_values import Refused, Vector
@@ -61,7 +61,7 @@ class RoleTest:
     bit: int
 
     @classmethod
-    def of(cls, role: Role, conditions: Iterable[Expr], bit: int) -> "RoleTest":
+    def from_conditions(cls, role: Role, conditions: Iterable[Expr], bit: int) -> "RoleTest":
         plain = {repr(c): c for c in map(to_feature, conditions)}
         names = sorted(plain)
         return cls(RoleKey(role.type, tuple(names)), tuple(plain[n] for n in names), bit)
@@ -92,7 +92,7 @@ class EventBlock:
 
     def column(self, name: str) -> Vector:
         if name not in self._columns:
-            self._columns[name] = vectors.from_arrow(self.events.column(name), self.unit, name)
+            self._columns[name] = evaluation.from_arrow(self.events.column(name), self.unit, name)
         return self._columns[name]
 
     @cached_property
@@ -115,22 +115,22 @@ class EventBlock:
         array = to_single_array(self.events.column(self.schema.type_column))
         if kind_of_arrow(array.type) is not ValueKind.STRING:
             array = array.cast(pa.string())
-        wanted = list(self.uses.types)
+        names = list(self.uses.types)
         if pa.types.is_dictionary(array.type):
             places = get_indices(array)
-            by_code = _find_names(decode_text(array.dictionary), wanted)
+            by_code = _find_names(decode_text(array.dictionary), names)
             numbers = by_code[places] if len(by_code) else np.full(len(array), -1, np.int32)
         else:
-            numbers = _find_names(decode_text(array), wanted)
+            numbers = _find_names(decode_text(array), names)
         valid = validity(array)
         if valid is not None:
             numbers = np.where(valid, numbers, np.int32(-1))
         shifted = numbers + 1
-        if len(wanted) < 1 << 16:
+        if len(names) < 1 << 16:
             shifted = shifted.astype(np.uint16)  # sorted by radix
         order = np.argsort(shifted, kind="stable")
-        bounds = np.cumsum(np.bincount(shifted, minlength=len(wanted) + 1))
-        return {name: order[bounds[k] : bounds[k + 1]] for k, name in enumerate(wanted)}
+        bounds = np.cumsum(np.bincount(shifted, minlength=len(names) + 1))
+        return {name: order[bounds[k] : bounds[k + 1]] for k, name in enumerate(names)}
 
     def rows_of_type(self, types: Types) -> Ints | None:
         """Returns the ascending rows of a type, or of one of several; None means all rows."""
@@ -187,7 +187,7 @@ class EventBlock:
                 assert ref.name is not None
                 return self._column_of_type(type, ref.name)
 
-            truth = vectors.truth(vectors.evaluate(condition, lookup, count, self.unit))
+            truth = evaluation.truth(evaluation.evaluate(condition, lookup, count, self.unit))
         if self.uses.conditions[key] > 0:
             self._holds[key] = truth
         return truth
@@ -240,7 +240,7 @@ class EventBlock:
             column = self.column(ref.name)
             return column if rows is None else take_values(column, rows, self.unit)
 
-        return vectors.evaluate(expr, lookup, count, self.unit)
+        return evaluation.evaluate(expr, lookup, count, self.unit)
 
 
 def feature_name(feature: Feature) -> str:
@@ -252,7 +252,7 @@ def take_values(vector: Vector, rows: Ints, unit: Unit) -> Vector:
     if isinstance(vector, Refused):
         return vector.at(rows)
     if not isinstance(vector.values, np.ndarray):
-        return vectors.from_arrow(vector.values.take(pa.array(rows)), unit)
+        return evaluation.from_arrow(vector.values.take(pa.array(rows)), unit)
     valid = None if vector.valid is None else vector.valid.take(rows)
     if valid is not None and bool(valid.all()):
         valid = None

@@ -51,11 +51,11 @@ class CompiledClause:
         schema = self.results.schema
         return pa.schema([pa.field(MATCH_ID, pa.string()), *schema]) if self.ids else schema
 
-    def whole(self, events: pa.Table, ties: Sequence[str] = ()) -> pa.Table:
+    def match_complete(self, events: pa.Table, ties: Sequence[str] = ()) -> pa.Table:
         """Matches complete rows; `ties`, then arrival, order the rows that ORDER BY leaves equal."""
         order = (*self.row_pattern.order, *(RowSortKey(FieldRef(ROW, name)) for name in ties))
         partitions = partition_rows(events, self.key, order)
-        search = SearchState.whole(partitions.bounds)
+        search = SearchState.from_complete(partitions.bounds)
         return self.build_result(partitions, RowMatchFinder(self.plan).find(partitions, search))
 
     def build_result(self, partitions: Partitions, matches: Iterable[RowMatches]) -> pa.Table:
@@ -73,9 +73,9 @@ class CompiledClause:
                     "  hint: AFTER MATCH SKIP PAST LAST ROW, or a stricter pattern, "
                     "finds fewer; max_matches= allows more"
                 )
-            for table in self.results.of(partitions, (batch,)):
+            for table in self.results.iterate_tables(partitions, (batch,)):
                 if ids is not None:
-                    table = table.add_column(0, self.schema.field(0), ids.of(batch))
+                    table = table.add_column(0, self.schema.field(0), ids.compute_ids(batch))
                 yield table
 
 

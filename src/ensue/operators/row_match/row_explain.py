@@ -26,7 +26,7 @@ class RowPatternExplainer:
     types = None  # rows of every type matter
 
     def __init__(
-        self, query: RowPatternQuery, source: SourceSchema | None, _options: RunOptions, _pasts: ArchiveSet
+        self, query: RowPatternQuery, source: SourceSchema | None, _options: RunOptions, _archive_set: ArchiveSet
     ) -> None:
         self._source = source
         self._query = query
@@ -36,14 +36,14 @@ class RowPatternExplainer:
             self._clause = compile_clause(query, source.arrow, MatcherLimits(), ids=False, session=source.zone)
             self._plan = self._clause.plan
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """Returns the plan as text."""
-        return explain_row_pattern(self._plan, self._texts(), compiled=self._compiled())
+        return explain_row_pattern(self._plan, self._texts(), compiled=self._has_kernel())
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """Returns the plan with the figures of a run over complete rows."""
-        result = self._clause.whole(ordered)
-        return f"{self.told()}\n\nof {ordered.num_rows:,} rows it makes {result.num_rows:,}"
+        result = self._clause.match_complete(ordered)
+        return f"{self.explain()}\n\n{result.num_rows:,} result rows from {ordered.num_rows:,} rows"
 
     def kernels(self) -> str:
         """Returns the source of the kernel."""
@@ -52,16 +52,16 @@ class RowPatternExplainer:
         kernel = None
         if self._source is not None:
             kernel = build_kernel(self._plan, self._source.shape.unit, nullable=True)
-        return "no kernel takes its conditions" if kernel is None else kernel.text
+        return "no kernel supports its conditions" if kernel is None else kernel.text
 
     def picture(self) -> str:
         """Draws the pattern as a tree, with the conditions of its variables."""
         return draw_row_pattern(self._plan, self._texts())
 
-    def _compiled(self) -> bool | None:
+    def _has_kernel(self) -> bool | None:
         if self._source is None or self._plan.is_decided_by_rows:
             return None
-        return any(True for _ in ConditionKernels(self._plan).of(self._source.shape.unit))
+        return any(True for _ in ConditionKernels(self._plan).iterate_kernels(self._source.shape.unit))
 
     def _texts(self) -> ClauseTexts:
         plan, subsets = self._plan, self._query.subsets

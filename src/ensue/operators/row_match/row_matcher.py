@@ -41,7 +41,7 @@ class PartitionRows:
     >>> store = PartitionRows(pa.schema({"x": pa.int64()}))
     >>> store.put(np.array([0, 1]), np.array([2, 1]), pa.table({"x": [1, 2, 3]}))
     >>> store.put(np.array([0]), np.array([1]), pa.table({"x": [4]}))
-    >>> store.of(np.array([0, 1]))["x"].to_pylist(), store.counts.tolist()
+    >>> store.get_rows(np.array([0, 1]))["x"].to_pylist(), store.counts.tolist()
     ([4, 3], [1, 1])
     """
 
@@ -60,7 +60,7 @@ class PartitionRows:
             self._first = np.concatenate([self._first, more])
             self.counts = np.concatenate([self.counts, more])
 
-    def of(self, codes: Ints) -> pa.Table:
+    def get_rows(self, codes: Ints) -> pa.Table:
         """Returns the rows of some partitions, one partition after the other."""
         rows = expand_ranges(self._first[codes], self.counts[codes])
         return take_rows(self._concat(), rows) if len(rows) else create_empty_table(self._schema)
@@ -88,7 +88,7 @@ class PartitionRows:
 
     def _pack(self) -> None:
         held = np.flatnonzero(self.counts)
-        table = self.of(held).combine_chunks()
+        table = self.get_rows(held).combine_chunks()
         self._pieces, self._rows = [table], table.num_rows
         self._first[held] = np.cumsum(self.counts[held]) - self.counts[held]
 
@@ -152,7 +152,7 @@ class PartitionSearches:
                 fresh[:] = never
             setattr(self, field.name, np.concatenate([array, fresh]))
 
-    def of(self, codes: Ints, bounds: Ints, now: float | None, *, opened: bool) -> SearchState:
+    def build_search(self, codes: Ints, bounds: Ints, now: float | None, *, opened: bool) -> SearchState:
         """Creates the search over some partitions, whose rows have these bounds."""
         position, covered = bounds[:-1] + self.position[codes], bounds[:-1] + self.covered[codes]
         opened_ = np.full(len(codes), opened)
@@ -162,7 +162,7 @@ class PartitionSearches:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[alive])
 
-    def saved(self, count: int) -> Arrays:
+    def save_searches(self, count: int) -> Arrays:
         return {field.name: getattr(self, field.name)[:count] for field in fields(self)}
 
 
@@ -176,7 +176,7 @@ class PartitionKeys:
     def __len__(self) -> int:
         return len(self._codes) if self._columns else 1
 
-    def of(self, events: pa.Table) -> Ints:
+    def get_codes(self, events: pa.Table) -> Ints:
         if not self._columns:
             return np.zeros(events.num_rows, np.int64)
         pair = hash_rows(events, self._columns, np.arange(events.num_rows))
@@ -259,7 +259,7 @@ class RowPatternMatcher:
         times = get_end_times(rows, self._shape)
         before = int(np.searchsorted(times, times[-1]))
         self._tied = rows.slice(before).combine_chunks()
-        return self._sorted(rows.slice(0, before))
+        return self._sort(rows.slice(0, before))
 
     def _release_ties(self, now: float | None) -> pa.Table:
         """Returns the rows that waited for others of their time, once time has passed."""
@@ -267,9 +267,9 @@ class RowPatternMatcher:
         if not tied.num_rows or (now is not None and get_end_times(tied, self._shape)[-1] >= now):
             return tied.slice(0, 0)
         self._tied = tied.slice(0, 0)
-        return self._sorted(tied)
+        return self._sort(tied)
 
-    def _sorted(self, events: pa.Table) -> pa.Table:
+    def _sort(self, events: pa.Table) -> pa.Table:
         places = find_sort_order(events, self.clause.row_pattern.order)
         return events if places is None else take_rows(events, places)
 
@@ -279,13 +279,13 @@ class RowPatternMatcher:
         selected = np.union1d(codes, self._due(over=over))
         if not len(selected):
             return create_empty_table(self.clause.schema)
-        stored = self._rows.of(selected)
+        stored = self._rows.get_rows(selected)
         table = pa.concat_tables([stored, self._add_ordinals(events)]).unify_dictionaries()
         old = np.repeat(np.arange(len(selected)), self._rows.counts[selected])
         places = np.concatenate([old, np.searchsorted(selected, codes)])
         order, bounds = group_rows(places, len(selected))
         partitions = Partitions(table, order, bounds)
-        search = self._searches.of(selected, bounds, self._now, opened=not over)
+        search = self._searches.build_search(selected, bounds, self._now, opened=not over)
         matches = self._finder.find(partitions, search)
         result = self.clause.build_result(partitions, matches)
         self._store_progress(selected, partitions, search.position, search.covered)
@@ -295,7 +295,7 @@ class RowPatternMatcher:
         return result
 
     def _codes(self, events: pa.Table) -> Ints:
-        codes = self._keys.of(events)
+        codes = self._keys.get_codes(events)
         self._rows.reserve(len(self._keys))
         self._searches.reserve(len(self._keys), self._never)
         return codes
@@ -383,7 +383,7 @@ class RowPatternMatcher:
 
     @property
     def state_bytes(self) -> int:
-        searches = self._searches.saved(len(self._keys)).values()
+        searches = self._searches.save_searches(len(self._keys)).values()
         held: int = self._rows.nbytes + self._keys.nbytes + int(self._tied.nbytes)
         return held + sum(int(array.nbytes) for array in searches) + self._twins.nbytes
 
@@ -392,9 +392,9 @@ class RowPatternMatcher:
         self._rows.reserve(count)
         self._searches.reserve(count, self._never)
         counts = self._rows.counts[:count]
-        arrays = {"counts": counts, **self._searches.saved(count), **self._twins.save()}
+        arrays = {"counts": counts, **self._searches.save_searches(count), **self._twins.save()}
         blobs = {
-            "rows": serialize_table(self._rows.of(np.arange(count))),
+            "rows": serialize_table(self._rows.get_rows(np.arange(count))),
             "tied": serialize_table(self._tied),
             "keys": self._keys.save(),
         }

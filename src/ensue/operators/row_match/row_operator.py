@@ -62,8 +62,8 @@ class RowPatternStage(FinalStage):
     def matcher(self) -> CompositeMatcher[RowPatternMatcher]:
         return CompositeMatcher([RowPatternMatcher(c, self.source) for c in self.clauses])
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
-        return [clause.whole(batch.events, batch.arrival) for clause in self.clauses]
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
+        return [clause.match_complete(batch.events, batch.arrival) for clause in self.clauses]
 
 
 def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
@@ -104,7 +104,7 @@ def _require_clause_options(call: PlanRequest) -> None:
         "evict=": planning.limits.evict is not None,
         "shed=": planning.limits.shed_ms is not None,
     }
-    if all(isinstance(spec.query, RowPatternQuery) for spec in call.asked):
+    if all(isinstance(spec.query, RowPatternQuery) for spec in call.specs):
         refused |= {
             "levels=": options.levels is not None,
             "trace=": options.trace,
@@ -112,7 +112,7 @@ def _require_clause_options(call: PlanRequest) -> None:
             "structure=": planning.structure is not None,
             "adaptive=": planning.adaptive,
             "location=": source.location is not None or source.space != "plane",
-            "archives=": bool(call.pasts.archives),
+            "archives=": bool(call.archive_set.archives),
             "access=": options.access != AccessOptions(),
         }
     for argument, is_set in refused.items():
@@ -143,10 +143,10 @@ class RowPatternOperator:
     expected: tuple[CompiledQuery, ...] = ()  # results of clauses are not estimated
     reads: InputFilter = _ALL_ROWS
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         tables = []
         for number, clause in enumerate(self.clauses, 1):
-            tables.append(clause.whole(events))
+            tables.append(clause.match_complete(events))
             if progress is not None:
                 progress(events.num_rows * number // len(self.clauses), events.num_rows)
         return TableResult(tables)
@@ -159,7 +159,7 @@ class RowPatternOperator:
         keys = dict.fromkeys(clause.key for clause in self.clauses)
         return tuple((self._stage(key),) for key in keys)
 
-    def whole(self) -> RowPatternStage:
+    def as_single_stage(self) -> RowPatternStage:
         """Creates one stage with all clauses, where one task gets all rows as they arrive."""
         for clause in self.clauses:
             require_streamable(clause, self.source)

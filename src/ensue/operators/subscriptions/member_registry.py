@@ -47,7 +47,7 @@ class MemberRegistry(SavedMapping[str, Member]):
         self._by_number: dict[int, Member | None] = {}  # changes since the files were saved
 
     def _read(self, name: str) -> Member | None:
-        return None if self._saved is None else self._saved.named(name)
+        return None if self._saved is None else self._saved.get_member(name)
 
     def _saved_keys(self) -> Iterator[str]:
         return iter(()) if self._saved is None else self._saved.names()
@@ -105,7 +105,7 @@ class _SavedMembers:
     def names(self) -> Iterator[str]:
         return (self._member(place).name for place in range(self.count))
 
-    def named(self, name: str) -> Member | None:
+    def get_member(self, name: str) -> Member | None:
         hashed = int.from_bytes(hash_name(name)[:8], "big")
         place = int(np.searchsorted(self._hashes, np.uint64(hashed)))
         while place < self.count and int(self._hashes[place]) == hashed:

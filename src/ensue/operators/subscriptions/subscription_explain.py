@@ -29,11 +29,11 @@ class SubscriptionsExplainer:
     """Explains which subscriptions of a set share what, and how each runs on known events."""
 
     def __init__(
-        self, subscribed: SubscriptionsSpec, source: SourceSchema | None, options: RunOptions, _pasts: ArchiveSet
+        self, subscribed: SubscriptionsSpec, source: SourceSchema | None, options: RunOptions, _archive_set: ArchiveSet
     ) -> None:
         self.subscribed, self.source, self.limits = subscribed, source, options.planning.limits
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """The plan as text."""
         subscribed, source = self.subscribed, self.source
         changes = [change for _, change in subscribed.log.alive(subscribed.version)]

@@ -51,7 +51,7 @@ def load_set(folder: Path, loader: "SubscriptionSetLoader", version: int, *, lat
         if snapshot is not None:
             snapshot = log.snapshots.newest(version, loader.part, checked=True)
         if snapshot is not None and snapshot.version > since:
-            loaded, since = loader.opened(snapshot), snapshot.version
+            loaded, since = loader.load(snapshot), snapshot.version
         elif since >= 0:
             loaded = _cache.pop((*key, since))
         else:
@@ -86,8 +86,8 @@ class SubscriptionSetLoader:
     shape: str  # the digest of the source's description
 
     @classmethod
-    def of(cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str) -> "SubscriptionSetLoader":
-        description = json.dumps(source.described(), sort_keys=True)
+    def build(cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str) -> "SubscriptionSetLoader":
+        description = json.dumps(source.to_dict(), sort_keys=True)
         digest = hashlib.sha256(description.encode()).hexdigest()[:16]
         return cls(source, streaming, key_groups, stream, digest)
 
@@ -99,7 +99,7 @@ class SubscriptionSetLoader:
     def empty(self) -> SubscriptionSet:
         return self.kind(self.source.shape, streaming=self.streaming, key_groups=self.key_groups)
 
-    def opened(self, snapshot: CatalogSnapshot) -> SubscriptionSet:
+    def load(self, snapshot: CatalogSnapshot) -> SubscriptionSet:
         return self.kind.open(
             snapshot.part(self.part), self.source.shape, streaming=self.streaming,
             key_groups=self.key_groups,

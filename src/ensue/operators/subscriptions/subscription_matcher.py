@@ -101,7 +101,7 @@ class SubscriptionMatcher:
         self.routed = 0  # events that are relevant to a subscription
         self.version = 0  # of the set
 
-    def bound_each(self, each: MatcherLimits) -> None:
+    def limit_each(self, each: MatcherLimits) -> None:
         """Limits memory and matches per subscription, on average if they share nodes."""
         self.patterns.each = each
         self._bound_nodes()
@@ -116,10 +116,10 @@ class SubscriptionMatcher:
         if each.max_matches is not None:
             self.state.most_found = each.max_matches * count
 
-    def blamed(self) -> dict[str, float]:
+    def get_failure_causes(self) -> dict[str, float]:
         """Returns the subscriptions that caused an error with their shares; empty if none did."""
         if self.patterns.failed is not None:
-            return self.patterns.blamed()
+            return self.patterns.get_failure_causes()
         return self._by_name(self.state.blamed)
 
     def _by_name(self, shares: Mapping[int, float]) -> dict[str, float]:
@@ -176,7 +176,7 @@ class SubscriptionMatcher:
         relevant = take_rows(events, kept)
         network_events = self._events(relevant, first + kept, versions[kept])
         delivered = self.state.feed(network_events, places.astype(np.int32), leaves)
-        held = [self.state.events.position, *self.patterns.held_since(first)]
+        held = [self.state.events.position, *self.patterns.list_held_since(first)]
         members = [delivered.members, *(f.rows for f in patterns)]
         self.store.add(events, first, [*members, *held])
         return self._build_notifications(delivered, patterns)
@@ -227,8 +227,8 @@ class SubscriptionMatcher:
             numbers, which = np.unique(delivered.subscription, return_inverse=True)
             members = [member for n in numbers.tolist() if (member := self.subscription_set.members.at(n))]
             matches = Matches({}, {MEMBERS: (delivered.offsets, delivered.members)}, len(delivered))
-            held = self.store.of([matches])
-            placed = held.placed(matches).lists[MEMBERS][1]
+            held = self.store.get_events([matches])
+            placed = held.renumber(matches).lists[MEMBERS][1]
             notifications = build_notifications(
                 [m.name for m in members], [m.identity for m in members], which,
                 delivered.start, delivered.end, delivered.offsets, placed, held.events,
@@ -243,11 +243,11 @@ class SubscriptionMatcher:
         if not len(result.which):
             return create_empty_table(self.schema)
         matches = Matches({}, {MEMBERS: (result.offsets, result.rows)}, len(result.which))
-        held = self.store.of([matches])
-        placed = held.placed(matches).lists[MEMBERS][1]
+        held = self.store.get_events([matches])
+        placed = held.renumber(matches).lists[MEMBERS][1]
         start, end = self._times(held.events)
         return build_notifications(
-            [m.name for m in result.of], [m.identity for m in result.of],
+            [m.name for m in result.members], [m.identity for m in result.members],
             result.which, np.minimum.reduceat(start[placed], result.offsets[:-1]),
             end[placed[result.offsets[1:] - 1]], result.offsets, placed, held.events,
             self.subscription_set.shape,
@@ -257,11 +257,11 @@ class SubscriptionMatcher:
         if self.store.is_full:
             self.state.compact()
             self.patterns.compact()
-            self.store.keep(self._held_rows())
+            self.store.keep(self._get_held_rows())
 
-    def _held_rows(self) -> Ints:
+    def _get_held_rows(self) -> Ints:
         """Returns the rows of the stream that later matches may contain."""
-        return np.union1d(self.state.events.position, self.patterns.held())
+        return np.union1d(self.state.events.position, self.patterns.get_held_rows())
 
     def drop_cancelled(self) -> None:
         """Drops the state of cancelled subscriptions."""
@@ -282,7 +282,7 @@ class SubscriptionMatcher:
     def save(self) -> bytes:
         arrays = self.state.save()
         patterns = self.patterns.save()
-        self.store.keep(self._held_rows())
+        self.store.keep(self._get_held_rows())
         events, more = self.store.save()
         used, tied = (u.tolist() for u in self.state.get_consumed())
         numbers = {n for n, *_ in (*used, *tied)}

@@ -77,13 +77,13 @@ class SubscriptionStage:
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables)
 
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         """Yields the matches with the number of their output."""
         for table in tables:
             if table.num_rows:
                 yield self.output.number, table
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
         """Yields nothing: no other stage reads the matches of subscriptions."""
         return iter(())
 
@@ -134,7 +134,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
         """Returns the set that routes the current events."""
         log = self.subscribed.log
         if not isinstance(log, CatalogLog):
-            return self._built_set(key_groups)
+            return self._build_set_once(key_groups)
         if version is None:
             return self.set_loader(_TABLE, key_groups).at(log, self.subscribed.version)
         loader = self.set_loader(version.stream, key_groups)
@@ -148,12 +148,12 @@ class RoutedSubscriptionStage(SubscriptionStage):
         if isinstance(log, CatalogLog):
             load_on_driver(log, self.set_loader(_TABLE, 1), self.subscribed.version)
         else:
-            self._built_set(1)
+            self._build_set_once(1)
 
     def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
-        return SubscriptionSetLoader.of(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
+        return SubscriptionSetLoader.build(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
 
-    def _built_set(self, key_groups: int) -> SubscriptionSet:
+    def _build_set_once(self, key_groups: int) -> SubscriptionSet:
         """Returns the set in memory, built once per number of tasks."""
         if key_groups not in self._built_sets:
             self._built_sets[key_groups] = compile_subscription_set(
@@ -177,7 +177,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
     def task_matcher(self, key_group: int, key_groups: int) -> "SubscriptionTaskMatcher":
         return SubscriptionTaskMatcher(self, key_group, key_groups)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events in a single task."""
         return self.match_key_group(batch, 0, 1)
 
@@ -325,7 +325,7 @@ class SubscriptionOperator:
     def outputs(self) -> tuple[OutputTable, ...]:
         return (self.output,)
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         """Matches events that are in stream order."""
         version = self.subscribed.version
         with reuse_subscription_set(self.subscribed, self.source) as subscriptions:
@@ -337,7 +337,7 @@ class SubscriptionOperator:
         stage.require_fit()
         return ((stage,),)
 
-    def whole(self) -> "SingleTaskSubscriptionStage":
+    def as_single_stage(self) -> "SingleTaskSubscriptionStage":
         return SingleTaskSubscriptionStage(self.subscribed, self.source, self.output, self.limits, self.streaming)
 
 
@@ -349,7 +349,7 @@ class SingleTaskSubscriptionStage(SubscriptionStage):
         """Creates a matcher that follows the changes of the set."""
         return FollowingMatcher(self.subscribed, self.source, self.limits, streaming=self.streaming)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events."""
         subscriptions = compile_subscription_set(self.subscribed, self.source, streaming=self.streaming)
         return [match_table(batch.bare, subscriptions, self.subscribed.version, self.limits)]

@@ -210,8 +210,8 @@ class SubscriptionSet:
     def _moment(self, moment: TimePoint) -> int | float:
         if self._calendar != isinstance(moment.at, datetime):
             kind = "timestamps" if self._calendar else "numbers"
-            wanted = "TIMESTAMP '2026-01-01 12:00:00'" if self._calendar else "a number"
-            raise QueryError(f"the time column holds {kind}, so a moment is {wanted}", span=moment.span)
+            hint = "TIMESTAMP '2026-01-01 12:00:00'" if self._calendar else "a number"
+            raise QueryError(f"the time column holds {kind}, so a moment is {hint}", span=moment.span)
         constant = create_constant(moment.at, self.shape.unit)
         value: int | float = np.asarray(constant.values)[0].item()
         return value

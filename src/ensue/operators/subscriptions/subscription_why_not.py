@@ -95,10 +95,10 @@ def _columns(subscription: Subscription, shape: StreamSchema) -> dict[str, str]:
         if isinstance(expression, SpatialCondition) and isinstance(expression.place, Region):
             build_region(expression.place, shape.schema.space)
         for predicate in expression.predicates if isinstance(expression, EventAtom) else ():
-            columns[predicate.name] = fields.of(predicate).column
+            columns[predicate.name] = fields.get_field(predicate).column
             if isinstance(predicate.value, VariableField):
                 other = replace(predicate, name=predicate.value.name, span=predicate.value.span)
-                columns[other.name] = fields.of(other).column
+                columns[other.name] = fields.get_field(other).column
             else:
                 readers.read(EventTest((predicate,)))
     return columns

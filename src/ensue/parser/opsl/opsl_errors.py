@@ -84,12 +84,12 @@ def _hints(text: str, span: Span, found: str, expected: set[str]) -> Iterator[st
     if not found and "WHERE" in expected:
         yield "an operator applies to the part after it: |(A)(B)"
     if _find_open_parenthesis(text, len(text)) >= 0:
-        yield from _unbalanced(text, span.start, found)
+        yield from _find_unbalanced(text, span.start, found)
     if found == "," and _find_open_parenthesis(text, span.start) >= 0:
         yield "write A && B for both, A || B for one of them"
     if "_AND" in expected and re.match(r"[\w$(!@|=]", found):
         yield "join two parts by && or ||, and definitions by ','"
-    yield from _unbalanced(text, span.start, found)
+    yield from _find_unbalanced(text, span.start, found)
 
 
 def _predicate_hints(before: str, found: str, expected: set[str]) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _find_open_parenthesis(text: str, end: int) -> int:
     return opened[-1] if opened else -1
 
 
-def _unbalanced(text: str, start: int, found: str) -> Iterator[str]:
+def _find_unbalanced(text: str, start: int, found: str) -> Iterator[str]:
     opened = _find_open_parenthesis(text, start)
     if found == ")" and opened < 0:
         yield "this ')' has no matching opening bracket"

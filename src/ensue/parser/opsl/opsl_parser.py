@@ -15,7 +15,7 @@ from lark.tree import Meta
 from ensue.analyzer.subscription import check_subscription, get_used_variables
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.subscription import Select, Subscription
-from ensue.parser.expressions import Node, get_children, span_of
+from ensue.parser.expressions import Node, get_children, get_span
 from ensue.parser.grammar import load_grammar
 from ensue.parser.opsl.opsl_errors import explain_opsl_error
 from ensue.parser.opsl.opsl_transformer import (
@@ -98,7 +98,7 @@ class _TreeTemplate:
             for index, child in enumerate(node.children):
                 if not isinstance(child, Token):
                     continue
-                span = span_of(child)
+                span = get_span(child)
                 number, constant = by_span.get((span.start, span.end), (-1, None))
                 if constant is not None and child.type == _TYPES[str(constant.lastgroup)]:
                     holes[number] = (node.children, index)
@@ -132,7 +132,7 @@ def _nodes(tree: Node) -> Iterator[Node]:
 
 
 def _position(item: Token | Meta, node: Node | Token, ends: list[int]) -> _TextPosition:
-    span = span_of(node)
+    span = get_span(node)
     return _TextPosition(item, span.start, bisect_right(ends, span.start), span.end, bisect_right(ends, span.end))
 
 
@@ -196,7 +196,7 @@ def _collect_definitions(
             (name, span), known = parse_variable(token), variables
             shown = f"${name};"
         else:
-            name, span, known = str(token), span_of(token), abbreviations
+            name, span, known = str(token), get_span(token), abbreviations
             shown = f"'{name}'"
         if name in known:
             raise QueryError(f"{shown} is defined twice", hint="rename one of the two, or delete it", span=span)
@@ -218,7 +218,7 @@ def _require_used(
     unused = [(f"${name};", node) for name, node in variables.items() if name not in used]
     unused += [(f"'{n}'", node) for n, node in abbreviations.items() if n not in names.used]
     for shown, node in unused:
-        raise QueryError(f"{shown} is defined and never used", hint="delete its definition", span=span_of(node))
+        raise QueryError(f"{shown} is defined and never used", hint="delete its definition", span=get_span(node))
 
 
 def _options(node: Node | None) -> dict[str, Any]:
@@ -228,9 +228,9 @@ def _options(node: Node | None) -> dict[str, Any]:
         token, value = get_children(option)
         name = token.lower()
         if name not in _OPTIONS:
-            raise QueryError(f"unknown option '{token}'", hint=did_you_mean(name, _OPTIONS), span=span_of(token))
+            raise QueryError(f"unknown option '{token}'", hint=did_you_mean(name, _OPTIONS), span=get_span(token))
         if name in options:
-            raise QueryError(f"the option '{name}' is given twice", hint="keep one", span=span_of(option))
+            raise QueryError(f"the option '{name}' is given twice", hint="keep one", span=get_span(option))
         options[name] = _select(value) if name == "select" else _amount(name, value)
     return options
 
@@ -242,7 +242,7 @@ def _select(value: Node | Token) -> Select:
         raise QueryError(
             "select takes latest, once or all",
             hint=did_you_mean(word, known) if word else f"known here: {', '.join(known)}",
-            span=span_of(value),
+            span=get_span(value),
         )
     return Select(word)
 
@@ -253,7 +253,7 @@ def _amount(name: str, value: Node | Token) -> Any:
         raise QueryError(
             f"{name} takes a {'length of time' if example[0] == '5' else 'number'}",
             hint=f"write {name} = {example}",
-            span=span_of(value),
+            span=get_span(value),
         )
     if name in ("concurrent", "within"):
         return build_length(value)
@@ -262,6 +262,6 @@ def _amount(name: str, value: Node | Token) -> Any:
         raise QueryError(
             f"{name} is a number in the units of places, without a unit",
             hint=f"write {name} = {amount}",
-            span=span_of(unit),
+            span=get_span(unit),
         )
     return parse_distance(amount, name, positive=name == "same_place")

@@ -33,7 +33,7 @@ from ensue.ir.subscription import (
     flatten_parts,
 )
 from ensue.ir.values import convert_to_nanoseconds
-from ensue.parser.expressions import OPERATORS, Node, build_expression, get_children, span_of, unquote_name
+from ensue.parser.expressions import OPERATORS, Node, build_expression, get_children, get_span, unquote_name
 
 _VARIABLE = re.compile(r"\$(?P<name>[^;\s]+)\s*;")
 _LARGEST = 2**63  # the bound of 64-bit integers
@@ -49,13 +49,13 @@ def parse_variable(token: Token) -> tuple[str, Span]:
     """Returns the name of a variable, and the position of `$name;`."""
     parsed = _VARIABLE.match(token)
     assert parsed is not None
-    start = span_of(token).start
+    start = get_span(token).start
     return parsed["name"], Span(start, start + parsed.end())
 
 
 def _predicate(node: Node) -> Predicate:
     type_name, field, *rest = get_children(node)
-    type, name, span = _type_of(type_name), unquote_name(field), span_of(node)
+    type, name, span = _get_type(type_name), unquote_name(field), get_span(node)
     match node.data, rest:
         case "comparison", [operator, value]:
             symbol = OPERATORS.get(operator, str(operator))
@@ -63,7 +63,7 @@ def _predicate(node: Node) -> Predicate:
                 raise QueryError(
                     f"BOOL can be compared with = and !=, not with {operator}",
                     hint=f"write BOOL:{name} = TRUE",
-                    span=span_of(operator),
+                    span=get_span(operator),
                 )
             return Predicate(type, name, symbol, _value(value, type), span)
         case "like", [value]:
@@ -72,13 +72,13 @@ def _predicate(node: Node) -> Predicate:
             return Predicate(type, name, "IN", _in_list(values, type, name, span), span)
 
 
-def _type_of(token: Token) -> PredicateType:
+def _get_type(token: Token) -> PredicateType:
     try:
         return PredicateType[token.upper()]
     except KeyError:
         known = [type.value for type in PredicateType]
         raise QueryError(
-            f"'{token}' is not a type of predicate", hint=did_you_mean(token.upper(), known), span=span_of(token)
+            f"'{token}' is not a type of predicate", hint=did_you_mean(token.upper(), known), span=get_span(token)
         ) from None
 
 
@@ -94,7 +94,7 @@ def _like(value: Node, type: PredicateType, name: str, span: Span) -> str:
         raise QueryError(
             "LIKE needs a text, not a field of another event",
             hint=f"write STRING:{name} LIKE 'ab%'",
-            span=span_of(value),
+            span=get_span(value),
         )
     return pattern
 
@@ -116,7 +116,7 @@ def _in_list(values: list[Node], type: PredicateType, name: str, span: Span) -> 
 
 
 def _value(node: Node, type: PredicateType) -> Constant | VariableField:
-    span = span_of(node)
+    span = get_span(node)
     match node.data, get_children(node):
         case "field_of", [variable, field]:
             return VariableField(parse_variable(variable)[0], unquote_name(field), span)
@@ -146,7 +146,7 @@ def parse_signed_number(token: Token) -> int | float:
     raise QueryError(
         "this number is too large",
         hint="integers have at most 64 bits, other numbers end at 1.8e308",
-        span=span_of(token),
+        span=get_span(token),
     )
 
 
@@ -160,7 +160,7 @@ def _plain(node: Node) -> Constant:
 def build_length(node: Node) -> Length:
     """Builds `25 minutes`, or a number in the units of the time column."""
     amount, unit = get_children(node)
-    span = span_of(node)
+    span = get_span(node)
     value = parse_signed_number(amount)
     if value < 0:
         raise QueryError("a length of time cannot be negative", hint="leave out the sign", span=span)
@@ -176,7 +176,7 @@ def parse_distance(token: Token, what: str, *, positive: bool = False) -> float:
         raise QueryError(
             f"{what} is {'more than 0' if positive else 'not negative'}",
             hint="leave out the sign" if value < 0 else "the distance between centres must be below it",
-            span=span_of(token),
+            span=get_span(token),
         )
     return value
 
@@ -218,7 +218,7 @@ class NameExpansion:
         elif not hint.startswith("did"):
             define = f"define it after the subscription: , {token} = (ARITH:id = 17)"
             hint = "; ".join(filter(None, (hint, define)))
-        return QueryError(f"unknown name '{token}'", hint=hint, span=span_of(token))
+        return QueryError(f"unknown name '{token}'", hint=hint, span=get_span(token))
 
     def enter(self, token: Token) -> Node:
         """Returns the definition of a name to expand, and refuses recursive definitions."""
@@ -228,7 +228,7 @@ class NameExpansion:
             raise QueryError(
                 f"'{name}' is defined in terms of itself: {' -> '.join(cycle)}",
                 hint="a name is expanded to its definition: break the cycle",
-                span=span_of(token),
+                span=get_span(token),
             )
         self.used.add(name)
         self._expanding.append(name)
@@ -245,7 +245,7 @@ class NameExpansion:
             raise QueryError(
                 f"this is nested too deeply: at most {MAX_DEPTH} levels after expanding names",
                 hint="use fewer levels, or split the subscription",
-                span=span_of(node),
+                span=get_span(node),
             )
 
     def ascend(self) -> None:
@@ -271,7 +271,7 @@ class NameExpansion:
 
     def region(self, node: Node) -> Region:
         """Builds a region of the text, which is parsed only once."""
-        span = span_of(node)
+        span = get_span(node)
         if id(node) not in self._regions:
             self._regions[id(node)] = _region_text(str(get_children(node)[0]), span)
         return Region(self._regions[id(node)], None, span)
@@ -301,7 +301,7 @@ def build_subscription_expression(node: Node, names: NameExpansion) -> Expressio
 
 
 def _expression(node: Node, names: NameExpansion) -> Expression:
-    span = span_of(node)
+    span = get_span(node)
 
     def inner(part: Node) -> Expression:
         return build_subscription_expression(part, names)
@@ -320,7 +320,7 @@ def _expression(node: Node, names: NameExpansion) -> Expression:
             tolerance = build_length(length) if length else None
             return Concurrent(inner(first), inner(second), tolerance, span)
         case "placed" | "distant", _:
-            return _placed(node, names)
+            return _build_spatial(node, names)
         case "use", [token]:
             names.leaf(span, atom=False)
             return VariableUse(*parse_variable(token))
@@ -336,9 +336,9 @@ def _expression(node: Node, names: NameExpansion) -> Expression:
 def _expand(token: Token, names: NameExpansion) -> Expression:
     if str(token) not in names:
         raise names.unknown(token)
-    region = _region_of(token, names)
+    region = _resolve_region(token, names)
     if region is not None:
-        raise _region_error(f"'{token}'", span_of(token))
+        raise _region_error(f"'{token}'", get_span(token))
     expression = build_subscription_expression(names.enter(token), names)
     names.leave()
     return expression
@@ -352,7 +352,7 @@ def _region_error(what: str, span: Span) -> QueryError:
     )
 
 
-def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
+def _build_spatial(node: Node, names: NameExpansion) -> SpatialCondition:
     comparison, number = None, None
     if node.data == "placed":
         word, place, threshold, part = get_children(node)
@@ -362,7 +362,7 @@ def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
                 raise QueryError(
                     f"{word} takes a place but no number",
                     hint=f"leave it out; for distances use DIST(place; <; {threshold})",
-                    span=span_of(threshold),
+                    span=get_span(threshold),
                 )
             number = parse_distance(threshold, "the threshold of SPL", positive=True)
     else:
@@ -373,40 +373,40 @@ def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
             raise QueryError(
                 f"DIST compares with <, = or >, not with {sign}",
                 hint=f"write DIST(place; {near}; {distance.strip()})",
-                span=span_of(sign),
+                span=get_span(sign),
             )
         comparison, number = str(sign), parse_distance(distance, "a distance")
     expression = build_subscription_expression(part, names)
-    return SpatialCondition(where, _place(place, names), expression, comparison, number, span_of(node))
+    return SpatialCondition(where, _place(place, names), expression, comparison, number, get_span(node))
 
 
 def _place(node: Node, names: NameExpansion) -> Region | Expression:
     """Builds a region, or the event whose place is meant."""
-    inner = _unwrapped(node)
+    inner = _unwrap(node)
     match inner.data, get_children(inner):
         case "region", _:
             return names.region(inner)
         case "named", [token] if token in names:
-            region = _region_of(token, names)
+            region = _resolve_region(token, names)
             return build_subscription_expression(node, names) if region is None else region
         case _:
             return build_subscription_expression(node, names)
 
 
-def _unwrapped(node: Node) -> Node:
+def _unwrap(node: Node) -> Node:
     while node.data == "bracketed":
         node = get_children(node)[0]
     return node
 
 
-def _region_of(token: Token, names: NameExpansion) -> Region | None:
+def _resolve_region(token: Token, names: NameExpansion) -> Region | None:
     """Returns the region of a name, also via other names; None if it is no region."""
     name, chain = str(token), [str(token)]
     while name not in names.regions:
-        node = _unwrapped(names.defined[name])
+        node = _unwrap(names.defined[name])
         if node.data == "region":
             names.used.update(chain)
-            return Region(names.region(node).text, name, span_of(token))
+            return Region(names.region(node).text, name, get_span(token))
         if node.data != "named":
             return None
         name = str(get_children(node)[0])
@@ -414,7 +414,7 @@ def _region_of(token: Token, names: NameExpansion) -> Region | None:
             return None  # reported when it is expanded
         chain.append(name)
     names.used.update(chain)
-    return Region(names.regions[name], name, span_of(token))
+    return Region(names.regions[name], name, get_span(token))
 
 
 def _interval(node: Node, names: NameExpansion) -> SubscriptionInterval:
@@ -422,7 +422,7 @@ def _interval(node: Node, names: NameExpansion) -> SubscriptionInterval:
     if first.data in ("number", "timestamp"):
         digits = get_children(first)[0]
         moment = parse_signed_number(digits) if first.data == "number" else _plain(first)
-        return IntervalSince(TimePoint(moment, span_of(first)), build_length(second))
+        return IntervalSince(TimePoint(moment, get_span(first)), build_length(second))
     base = build_subscription_expression(first, names)
     if node.data == "amid":
         return IntervalBetween(base, build_subscription_expression(second, names))

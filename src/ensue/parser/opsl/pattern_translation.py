@@ -130,14 +130,14 @@ class _Writer:
                 hint="write STRING:type = '...' in each atom, or in none",
                 span=test.predicates[0].span if test.predicates else None,
             )
-        type = self.type_of(test)
+        type = self.get_type(test)
         rest = [p for p in test.predicates if p not in fixed[:1]]
         conditions = [show_predicate(p, variable) for p in rest]
         place = f"{variable}.location"
         conditions += [show_near(near, show_region(near.region), place) for near in test.places]
         return f"{format_name(type)} {variable}", conditions
 
-    def type_of(self, test: EventTest) -> str:
+    def get_type(self, test: EventTest) -> str:
         fixed = _type_predicates(test)
         return str(fixed[0].value) if fixed else ANY_TYPE
 
@@ -193,7 +193,7 @@ class _AlternativeWriter:
         match condition:
             case TimeConstraint(strict=strict, most=most):
                 operator = "<=" if most else ">" if strict else ">="
-                limit = self.shifted(condition.earlier, condition.by)
+                limit = self.write_shifted(condition.earlier, condition.by)
                 return f"{self.point(condition.later)} {operator} {limit}"
             case SpatialConstraint(first=first, second=second):
                 place = show_region(first) if isinstance(first, Region) else self.place(first)
@@ -202,7 +202,7 @@ class _AlternativeWriter:
                 field = f"{self.names[part]}.{format_name(name)}"
                 return f"{field} {operator} {self.names[other]}.{format_name(other_name)}"
 
-    def shifted(self, point: TimeAnchor, by: Length | None) -> str:
+    def write_shifted(self, point: TimeAnchor, by: Length | None) -> str:
         moment = self._moment(point)
         if moment is not None:
             return format_constant(add_length(moment, by))
@@ -219,10 +219,10 @@ class _AlternativeWriter:
 
     def _moment(self, point: TimeAnchor) -> Time | None:
         """Returns a point in time that does not depend on events."""
-        if isinstance(point.of, TimePoint):
-            return point.of.at
+        if isinstance(point.anchor, TimePoint):
+            return point.anchor.at
         times = []
-        for number in point.of:
+        for number in point.anchor:
             part = self.way.parts[number]
             if isinstance(part, EventTest) or not part.lasts:
                 return None
@@ -241,8 +241,8 @@ class _AlternativeWriter:
                 yield f"{self.names[number]}.{'end' if end else 'start'}"
         for part in absences:
             if end and part.lasts:
-                yield self.shifted(part.until, part.length)
-            elif not end and isinstance(part.since.of, TimePoint):
+                yield self.write_shifted(part.until, part.length)
+            elif not end and isinstance(part.since.anchor, TimePoint):
                 yield self.point(part.since)
 
     def place(self, group: Group) -> str:
@@ -251,7 +251,7 @@ class _AlternativeWriter:
 
     def absences(self, absence: AbsentPart) -> Iterator[str]:
         """Writes the absence of alternatives as the absence of each of them."""
-        since, until = self.point(absence.since), self.shifted(absence.until, absence.length)
+        since, until = self.point(absence.since), self.write_shifted(absence.until, absence.length)
         for number, absent in enumerate(absence.absent):
             match absent.parts:
                 case (EventTest() as test,):
@@ -286,7 +286,7 @@ class _AlternativeWriter:
         """Excludes an event of the match itself, which a pattern's absence ignores."""
         part = self.way.parts[other]
         assert isinstance(part, EventTest)
-        if self.writer.type_of(part) != self.writer.type_of(test):
+        if self.writer.get_type(part) != self.writer.get_type(test):
             return
         name = self.names[other]
         _, conditions = self._absent(test, name, absent, asks)

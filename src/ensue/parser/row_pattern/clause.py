@@ -113,7 +113,7 @@ class _ClauseParser:
         self.expressions = _expressions()
 
     def parse(self) -> RowPatternQuery:
-        pattern = self._pattern(self._required("PATTERN"))
+        pattern = self._pattern(self._require_section("PATTERN"))
         variables = collect_variables(pattern)
         subsets = self._subsets(variables)
         names = PatternVariables(variables, dict(subsets))
@@ -121,7 +121,7 @@ class _ClauseParser:
         return RowPatternQuery(
             pattern,
             tuple(map(self._key, self._items("PARTITION BY"))),
-            tuple(map(self._ordered, self._items("ORDER BY"))),
+            tuple(map(self._parse_sort_key, self._items("ORDER BY"))),
             self._measures(names),
             rows,
             self._skip(names),
@@ -132,7 +132,7 @@ class _ClauseParser:
             self.span,
         )
 
-    def _required(self, name: str) -> ClauseSection:
+    def _require_section(self, name: str) -> ClauseSection:
         if name in self.sections:
             return self.sections[name]
         candidates = (
@@ -167,7 +167,7 @@ class _ClauseParser:
             return PartitionKey(expr, expr.name, span)
         return PartitionKey(expr, " ".join(span.over(self.tokens.text).split()), span)
 
-    def _ordered(self, item: list[ClauseToken]) -> RowSortKey:
+    def _parse_sort_key(self, item: list[ClauseToken]) -> RowSortKey:
         span = item[0].span.to(item[-1].span)
         words = [token.word for token in item]
         nulls_first = descending = False
@@ -318,7 +318,7 @@ class _ClauseParser:
         defines: list[Define] = []
         if not names.variables:
             return ()  # an empty pattern has no variables
-        self._required("DEFINE")
+        self._require_section("DEFINE")
         for item in self._items("DEFINE"):
             span = item[0].span.to(item[-1].span)
             name = item[0]

@@ -87,7 +87,7 @@ class RowExpressionReader:
             return self._aggregate(node, span)
         if not isinstance(node, exp.Anonymous):
             return None
-        name, _ = self._called(node)
+        name, _ = self._read_call_name(node)
         if name in LOGICAL_NAVIGATION or name in PHYSICAL_NAVIGATION:
             return self._navigation(node, span)
         if find_row_aggregate(name) is not None:
@@ -100,7 +100,7 @@ class RowExpressionReader:
             return MatchNumber(span)
         return None
 
-    def _called(self, node: exp.Anonymous) -> tuple[str, str | None]:
+    def _read_call_name(self, node: exp.Anonymous) -> tuple[str, str | None]:
         """Returns the called function in lower case, and RUNNING or FINAL if present."""
         name, semantics = node.name, None
         start = self.place.span(node).start
@@ -175,7 +175,7 @@ class RowExpressionReader:
                 raise _nesting_error(argument.what, "an aggregate", span)
             if not isinstance(node, exp.Anonymous):
                 return None
-            name, _ = self._called(node)
+            name, _ = self._read_call_name(node)
             if name == "classifier":
                 return self._classifier(node, span, argument)
             if name == "match_number":
@@ -198,7 +198,7 @@ class RowExpressionReader:
             order, node = tuple(node.expression.expressions), node.this
         if not isinstance(node, exp.Anonymous):
             raise QueryError("FILTER and WITHIN GROUP follow an aggregate", span=span)
-        name, semantics = self._called(node)
+        name, semantics = self._read_call_name(node)
         function = find_row_aggregate(name)
         if function is None:
             raise QueryError(
@@ -255,7 +255,7 @@ class RowExpressionReader:
         return RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.place.span(key))
 
     def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
-        name, semantics = self._called(node)
+        name, semantics = self._read_call_name(node)
         inner, count = self._arguments(node, name, span)
         if name in LOGICAL_NAVIGATION:
             return self._logical(inner, name, count or 0, semantics == "FINAL", span)
@@ -263,7 +263,7 @@ class RowExpressionReader:
         while isinstance(inner, exp.Paren):
             inner = inner.this
         if isinstance(inner, exp.Anonymous):
-            inner_name, inner_semantics = self._called(inner)
+            inner_name, inner_semantics = self._read_call_name(inner)
             if inner_name in LOGICAL_NAVIGATION:
                 inner_span = self.place.span(inner)
                 operand, offset = self._arguments(inner, inner_name, inner_span)

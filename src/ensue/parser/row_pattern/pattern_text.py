@@ -20,7 +20,7 @@ from ensue.ir.row_pattern import (
     RowVariable,
     iterate_terms,
 )
-from ensue.parser.expressions import Node, get_children, span_of, unquote_name
+from ensue.parser.expressions import Node, get_children, get_span, unquote_name
 from ensue.parser.grammar import ParameterPostLex, load_grammar, parse_tree
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.syntax_errors import find_error_start, get_tail
@@ -64,7 +64,7 @@ class _TermBuilder:
     offset: int
 
     def span(self, node: Node | Token) -> Span:
-        span = span_of(node)
+        span = get_span(node)
         return Span(span.start + self.offset, span.end + self.offset)
 
     def term(self, node: Node, depth: int) -> RowTerm:
@@ -158,14 +158,14 @@ class _TermBuilder:
 
 
 def _check_size(term: RowTerm) -> None:
-    size = _expanded_size(term)
+    size = _count_expanded(term)
     if size <= MAX_EXPANDED_VARIABLES:
         return
     culprit = next(
         (
             part
             for part in reversed(list(iterate_terms(term)))
-            if isinstance(part, Repetition | Permutation) and _expanded_size(part) > MAX_EXPANDED_VARIABLES
+            if isinstance(part, Repetition | Permutation) and _count_expanded(part) > MAX_EXPANDED_VARIABLES
         ),
         term,
     )
@@ -176,19 +176,19 @@ def _check_size(term: RowTerm) -> None:
     )
 
 
-def _expanded_size(term: RowTerm) -> int:
+def _count_expanded(term: RowTerm) -> int:
     """Counts the variables of a term with quantifiers and PERMUTE expanded."""
     match term:
         case RowVariable() | EmptyRowPattern() | PartitionAnchor():
             return 1
         case Concatenation(parts=parts) | Alternation(parts=parts):
-            return sum(map(_expanded_size, parts))
+            return sum(map(_count_expanded, parts))
         case Permutation(parts=parts):
-            return math.factorial(len(parts)) * sum(map(_expanded_size, parts))
+            return math.factorial(len(parts)) * sum(map(_count_expanded, parts))
         case Repetition(part=part, least=least, most=most):
-            return _expanded_size(part) * max(least + 1 if most is None else most, 1)
+            return _count_expanded(part) * max(least + 1 if most is None else most, 1)
         case Exclusion(part=part):
-            return _expanded_size(part)
+            return _count_expanded(part)
 
 
 def _syntax_error(error: UnexpectedInput, text: str, start: int, stop: int) -> QueryError:

@@ -184,7 +184,7 @@ def build_sql_expression(node: exp.Expr, place: TreePositions, leaves: ReadLeaf,
             operands = inner(node.this), inner(node.expression)
             return Unary("not", _build_call("is_distinct", operands, span), span)
         case exp.In() if node.args.get("query") is not None:
-            raise _unsupported(node.args["query"], span)
+            raise _build_unsupported_error(node.args["query"], span)
         case exp.In() if node.args.get("expressions"):
             return In(inner(node.this), tuple(map(inner, node.expressions)), False, span)
         case exp.Between() if not node.args.get("symmetric"):
@@ -202,14 +202,14 @@ def build_sql_expression(node: exp.Expr, place: TreePositions, leaves: ReadLeaf,
         case exp.Binary() if type(node) in _BINARY:
             return Binary(_BINARY[type(node)], inner(node.this), inner(node.expression), span)
         case exp.Exists():
-            raise _unsupported(node, place.whole)
+            raise _build_unsupported_error(node, place.whole)
         case exp.Func():
             return _function(node, inner, span)
         case _:
-            raise _unsupported(node, place.whole if isinstance(node, exp.Subquery) else span)
+            raise _build_unsupported_error(node, place.whole if isinstance(node, exp.Subquery) else span)
 
 
-def _unsupported(node: exp.Expr, span: Span) -> QueryError:
+def _build_unsupported_error(node: exp.Expr, span: Span) -> QueryError:
     for kind, (problem, hint) in _UNSUPPORTED.items():
         if isinstance(node, kind):
             return QueryError(problem, hint=hint, span=span)
@@ -276,7 +276,7 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
     if isinstance(node, exp.Escape):
         escape, node = node.expression, node.this
     if not isinstance(node, exp.Like | exp.ILike):
-        raise _unsupported(node, span)
+        raise _build_unsupported_error(node, span)
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
         raise QueryError(
@@ -286,14 +286,14 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
     if escape is not None:
         if not (isinstance(escape, exp.Literal) and escape.is_string and len(escape.name) == 1):
             raise QueryError("ESCAPE takes one character", hint="as in ESCAPE '!'", span=span)
-        text = _escaped(text, escape.name, span)
+        text = _convert_escape(text, escape.name, span)
     negated = bool(node.args.get("negate"))
     if isinstance(node, exp.ILike):
         return build_ilike(inner(node.this), negated, text, span)
     return Like(inner(node.this), text, negated, span)
 
 
-def _escaped(text: str, escape: str, span: Span) -> str:
+def _convert_escape(text: str, escape: str, span: Span) -> str:
     """Rewrites a LIKE pattern with its ESCAPE character to one with backslashes."""
     if escape == "\\":
         return text
@@ -368,7 +368,7 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
         case exp.StrPosition():
             name, operands = "position", [node.this, node.args["substr"]]
         case _:
-            raise _unsupported(node, span)
+            raise _build_unsupported_error(node, span)
     return _build_call(name, [inner(operand) for operand in operands if operand is not None], span)
 
 

@@ -99,7 +99,7 @@ class _Reader:
         spellings = {token.name for token in self.tokens if token.name is not None}
         names = frozenset(name.lower() for name in spellings)
         span = Span(0, self.tokens[-1].end)
-        only = self._only(clauses)
+        only = self._get_only(clauses)
         clause_spans = [Span(self.tokens[k].start, self.tokens[c].end) for k, c in bodies.items()]
         places = tuple(
             place
@@ -196,7 +196,7 @@ class _Reader:
             for number, token in enumerate(self.tokens)
         )
 
-    def _only(self, clauses: list[MatchClause]) -> MatchClause | None:
+    def _get_only(self, clauses: list[MatchClause]) -> MatchClause | None:
         if not clauses:
             return None
         last = clauses[-1]
@@ -261,7 +261,7 @@ class _Reader:
 
     def _first_of_table(self, keyword: int) -> int:
         """Returns the first token of the table before a keyword."""
-        before = self._back(keyword - 1, {*_BEFORE_TABLE, ",", "("})
+        before = self._find_previous(keyword - 1, {*_BEFORE_TABLE, ",", "("})
         mark = self._word(before)
         match mark:
             case "FROM" | "JOIN":
@@ -270,7 +270,7 @@ class _Reader:
                 rows = self._rows_before(before)
                 if rows is not None:
                     return rows
-                owner = self._back(before - 1, {*_BEFORE_TABLE, *_NOT_A_TABLE_LIST, "("})
+                owner = self._find_previous(before - 1, {*_BEFORE_TABLE, *_NOT_A_TABLE_LIST, "("})
                 fits = self._word(owner) in _BEFORE_TABLE
             case "(":
                 fits = self._word(before - 1) in {*_BEFORE_TABLE, ",", "("}
@@ -364,14 +364,14 @@ class _Reader:
         """Returns the next token, after the closing one of a parenthesis."""
         return self.pairs[at] + 1 if self._word(at) == "(" else at + 1
 
-    def _back(self, at: int, wanted: set[str]) -> int:
+    def _find_previous(self, at: int, words: set[str]) -> int:
         """Returns the nearest of these words before a position, outside of parentheses, or -1."""
         while at >= 0:
             word = self._word(at)
             if word == ")":
                 at = self.pairs[at] - 1
                 continue
-            if word in wanted and self._word(at - 1) != ".":
+            if word in words and self._word(at - 1) != ".":
                 return at
             if word == "(":
                 return -1

@@ -247,7 +247,7 @@ class _JoinParser:
             raise self._misfit("some clauses are not joined", query.clauses[0].keyword)
         where = tree.args.get("where")
         having = None if where is None else self._expr(where.this)
-        returns, columns = self._returned(tree)
+        returns, columns = self._parse_returned(tree)
         return ArchiveJoinQuery(live, joins, returns, having, columns=columns, text=query.text)
 
     def _tree(self) -> exp.Select:
@@ -324,7 +324,7 @@ class _JoinParser:
             )
         return ArchiveJoin(archive, side, range_, on, kind=kind, span=clause.input)
 
-    def _returned(self, tree: exp.Select) -> tuple[tuple[ReturnItem, ...], tuple[str, ...]]:
+    def _parse_returned(self, tree: exp.Select) -> tuple[tuple[ReturnItem, ...], tuple[str, ...]]:
         returns: list[ReturnItem] = []
         columns: list[str] = []
         for item in tree.expressions:

@@ -125,7 +125,7 @@ class SqlQuery:
     places: tuple[ParameterPosition, ...] = ()  # of its parameters
     parameters: Parameters = field(default=NO_PARAMETERS, compare=False, repr=False)
 
-    def known_at(self, position: int) -> tuple[WithClause, ...]:
+    def list_visible_queries(self, position: int) -> tuple[WithClause, ...]:
         """Returns the named queries visible at a position, the innermost last."""
         return tuple(
             WithClause(with_.scope, known, with_.recursive)
@@ -145,7 +145,7 @@ class SqlQuery:
         """Returns the table that is the whole input of a clause, unless it is a named query."""
         if clause.table is None:
             return None
-        named = {q.name.lower() for with_ in self.known_at(clause.input.start) for q in with_.queries}
+        named = {q.name.lower() for with_ in self.list_visible_queries(clause.input.start) for q in with_.queries}
         return None if clause.table.lower() in named else clause.table
 
 
@@ -195,7 +195,7 @@ def build_clause_input(
 
 
 def _input(query: SqlQuery, clause: MatchClause, named: NameRelation) -> Iterator[str | Span]:
-    withs = query.known_at(clause.input.start)
+    withs = query.list_visible_queries(clause.input.start)
     for depth, with_ in enumerate(withs):
         if depth:  # each WITH inside the previous one, since names may shadow others
             yield "SELECT * FROM ("

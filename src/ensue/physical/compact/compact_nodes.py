@@ -47,7 +47,7 @@ class EventNodes:
         number = self.frame.names.number(f"TOP_{label}", self.number[name], TOPS)
         return f"tops[k, {number}]"
 
-    def too_far(self, node: str) -> str:
+    def write_window_test(self, node: str) -> str:
         """Whether a node is outside the window that ends at the current event."""
         if self.frame.by_events:
             return f"idx - {self.get('index', node)} > {self.frame.window_text}"
@@ -97,36 +97,36 @@ class CompactWriter:
         """The name of the role of a step."""
         return self.frame.role(step.variable, first=step.first)
 
-    def roles_of(self, steps: Iterable[CompactStep]) -> list[str]:
+    def list_roles(self, steps: Iterable[CompactStep]) -> list[str]:
         return [self.role(step) for step in steps]
 
-    def into(self, state: int) -> list[CompactStep]:
+    def list_incoming(self, state: int) -> list[CompactStep]:
         return [s for s in self.inner if s.target == state]
 
-    def out_of(self, state: int) -> list[CompactStep]:
+    def list_outgoing(self, state: int) -> list[CompactStep]:
         return [s for s in self.inner if s.source == state]
 
     def resets(self, state: int) -> list[str]:
         """The roles whose events discard the partial matches of a state."""
         return [self.frame.role(v) for v, ended in self.compact.resets if ended == state]
 
-    def played(self, roles: Iterable[str], mask: str = "roles") -> str:
+    def write_role_test(self, roles: Iterable[str], mask: str = "roles") -> str:
         """The test that an event matches one of some roles."""
         return f"{mask} & {self.frame.any_role(roles)}"
 
-    def taken(self, steps: list[CompactStep], step: CompactStep) -> str:
+    def write_step_test(self, steps: list[CompactStep], step: CompactStep) -> str:
         """The test that an event that takes one of some steps takes this one."""
-        return "True" if len(steps) == 1 else self.played([self.role(step)])
+        return "True" if len(steps) == 1 else self.write_role_test([self.role(step)])
 
     @property
     def held(self) -> list[str]:
         """The roles of events that move or discard partial matches."""
         ended = [role for state in self.states for role in self.resets(state)]
-        return [*self.roles_of(self.inner), *ended]
+        return [*self.list_roles(self.inner), *ended]
 
     @property
     def beginnings(self) -> int:
-        return self.bits(self.out_of(0))
+        return self.bits(self.list_outgoing(0))
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -146,11 +146,11 @@ class CompactWriter:
             body = self.frame.restart(depth=2)
             if self.final:
                 body.note("", *self._describe("completes matches", self.final))
-                with body.block(f"if {self.played(self.roles_of(self.final))}:"):
+                with body.block(f"if {self.write_role_test(self.list_roles(self.final))}:"):
                     self.complete(body)
             if held := self.held:
                 body.note("", *self._describe("moves partial matches", self.inner))
-                with body.block(f"if {self.played(held)}:"):
+                with body.block(f"if {self.write_role_test(held)}:"):
                     self.keep(body)
         registers = {"atop": "INSTANCE_TOP", "otop": "OUT_TOP"}
         if "N" in self.state:

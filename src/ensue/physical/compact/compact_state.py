@@ -100,7 +100,7 @@ class CompactState(InstanceState[CompactKernel]):
     def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
         self.keep_instances(alive, self.source.links, to_older=False)
 
-    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
+    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later result may need, ascending."""
         self.expire_instances(now)
         if self.source.row_columns_by_key:

@@ -45,7 +45,7 @@ class CountWriter(CompactWriter):
         self.tops = ("front", "back", "tail") if frame.window is not None else ()
         super().__init__(frame, compact)
         self.pairs = self._pairs()
-        moving = [pair for pair in self.pairs if not self._fixed(*pair)]
+        moving = [pair for pair in self.pairs if not self._has_single_path(*pair)]
         self.place = {pair: n for n, pair in enumerate(moving)}
 
     @property
@@ -55,16 +55,16 @@ class CountWriter(CompactWriter):
     def _pairs(self) -> list[tuple[int, int]]:
         """All pairs of a state and a state reachable from it, itself included."""
         pairs = {(s, s) for s in self.states}
-        while more := {(a, step.target) for a, b in pairs for step in self.out_of(b)} - pairs:
+        while more := {(a, step.target) for a, b in pairs for step in self.list_outgoing(b)} - pairs:
             pairs |= more
         rows = self.states if self.windowed else self.states[:1]
         return sorted((a, b) for a, b in pairs if a in rows)
 
-    def _fixed(self, source: int, target: int) -> bool:
+    def _has_single_path(self, source: int, target: int) -> bool:
         """Whether the number of paths is always one."""
         if source != target:
             return False
-        return not self.resets(target) and not any(s.source == target for s in self.into(target))
+        return not self.resets(target) and not any(s.source == target for s in self.list_incoming(target))
 
     @property
     def by_key(self) -> tuple[int, int]:
@@ -99,7 +99,7 @@ class CountWriter(CompactWriter):
             self.write_expiry(out)
             out(f"front = {self.nodes.top('front')}", f"filled = {self.nodes.top('back')} >= 0")
         for step in self.final:
-            with out.when(self.taken(self.final, step)):
+            with out.when(self.write_step_test(self.final, step)):
                 if step.source == 0:
                     out("total = plus(total, 1)", "first = min(first, row)")
                 else:
@@ -160,7 +160,7 @@ class CountWriter(CompactWriter):
 
     def _update(self, out: SourceWriter, state: int) -> None:
         """The paths into a state after the event; sources of steps still have old values."""
-        ended, steps = self.resets(state), self.into(state)
+        ended, steps = self.resets(state), self.list_incoming(state)
         for source in self.states:
             ways = self.ways(source, state)
             if ways is None or (source, state) not in self.place:
@@ -170,34 +170,34 @@ class CountWriter(CompactWriter):
             else:
                 out(f"new = {ways}")
             if ended:
-                with out.block(f"if {self.played(ended)}:"):
+                with out.block(f"if {self.write_role_test(ended)}:"):
                     out("new = 0")
             for step in steps:
                 opened = "old" if step.source == state else self.ways(source, step.source)
                 if opened is not None:
-                    with out.block(f"if {self.played([self.role(step)])}:"):
+                    with out.block(f"if {self.write_role_test([self.role(step)])}:"):
                         out(f"new = plus(new, {opened})")
             out(f"{ways} = new")
         beginning = self.earliest(state)
         if ended:
-            with out.block(f"if {self.played(ended)}:"):
+            with out.block(f"if {self.write_role_test(ended)}:"):
                 out(f"{beginning} = 0")
         for step in steps:
             if step.source == state:
                 continue
             other = f"row - {self.none}" if step.source == 0 else self.earliest(step.source)
-            with out.block(f"if {self.played([self.role(step)])} and {other} < {beginning}:"):
+            with out.block(f"if {self.write_role_test([self.role(step)])} and {other} < {beginning}:"):
                 out(f"{beginning} = {other}")
 
     def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         front, back, tail = (self.nodes.top(name) for name in ("front", "back", "tail"))
         with out.block("while True:"):
-            with out.block(f"while {front} >= 0 and {self.nodes.too_far(front)}:"):
+            with out.block(f"while {front} >= 0 and {self.nodes.write_window_test(front)}:"):
                 out(f"{front} = {self.nodes.get('next', front)}")
-            with out.block(f"if {front} >= 0 or {tail} < 0 or not ({self.nodes.too_far(tail)}):"):
+            with out.block(f"if {front} >= 0 or {tail} < 0 or not ({self.nodes.write_window_test(tail)}):"):
                 out("break")
-            with out.block(f"if {self.nodes.too_far(back)}:"):
+            with out.block(f"if {self.nodes.write_window_test(back)}:"):
                 out(f"{back} = -1", f"{tail} = -1", "break")
             out.note("the older part is empty: the newer one takes its place")
             self._turn(out)
@@ -230,7 +230,7 @@ class CountWriter(CompactWriter):
     def _prepend(self, out: SourceWriter, source: int) -> None:
         """The paths from a state on, with an older event before the others."""
         ended = self.resets(source)
-        steps = self.out_of(source)
+        steps = self.list_outgoing(source)
         for target in self.states[1:]:
             if (source, target) not in self.place:
                 continue
@@ -238,13 +238,13 @@ class CountWriter(CompactWriter):
             if any(step.target == source for step in steps):
                 out(f"old = {name}")
             if ended:
-                with out.block(f"if {self.played(ended, 'played')}:"):
+                with out.block(f"if {self.write_role_test(ended, 'played')}:"):
                     out(f"{name} = np.int64(0)")
             for step in steps:
                 ways = "old" if step.target == source else self._ahead(step.target, target)
                 if ways is None:
                     continue
-                with out.block(f"if {self.played([self.role(step)], 'played')}:"):
+                with out.block(f"if {self.write_role_test([self.role(step)], 'played')}:"):
                     out(f"{name} = plus({name}, {ways})")
                     if source == 0:
                         row = self.nodes.get("row", "x")
@@ -304,7 +304,7 @@ class ExistsWriter(CompactWriter):
     def complete(self, out: SourceWriter) -> None:
         out("first = -1")
         for step in self.final:
-            with out.when(self.taken(self.final, step)):
+            with out.when(self.write_step_test(self.final, step)):
                 if step.source == 0:
                     out("first = row")
                     continue
@@ -319,17 +319,17 @@ class ExistsWriter(CompactWriter):
         for state in reversed(self.states[1:]):
             out.note(f"into state {state}")
             if ended := self.resets(state):
-                with out.block(f"if {self.played(ended)}:"):
+                with out.block(f"if {self.write_role_test(ended)}:"):
                     out(f"{self.row(state)} = 0")
-            for step in self.into(state):
+            for step in self.list_incoming(state):
                 if step.source == state:
                     continue
                 if step.source == 0:
-                    with out.block(f"if {self.played([self.role(step)])}:"):
+                    with out.block(f"if {self.write_role_test([self.role(step)])}:"):
                         out(f"{self.row(state)} = row + 1", f"{self.when(state)} = {self.now}")
                     continue
                 newer = f"{self.row(step.source)} > {self.row(state)}"
-                with out.block(f"if {self.played([self.role(step)])} and {newer}:"):
+                with out.block(f"if {self.write_role_test([self.role(step)])} and {newer}:"):
                     out(
                         f"{self.row(state)} = {self.row(step.source)}", f"{self.when(state)} = {self.when(step.source)}"
                     )

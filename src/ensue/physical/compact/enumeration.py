@@ -79,7 +79,7 @@ class EnumerationWriter(CompactWriter):
         number = self.frame.names.number(f"WAY_{column.upper()}", self._path.index(column), "columns of P")
         return f"P[{line}, {number}]"
 
-    def _bound(self, column: str, table: str, line: str) -> str:
+    def _write_binding(self, column: str, table: str, line: str) -> str:
         """A column of a match: on the current path, or in the output."""
         if table == "P":
             return self._on_path(column, line)
@@ -98,7 +98,7 @@ class EnumerationWriter(CompactWriter):
         with out.block(f"if {head} < 0:"):
             out(f"{head} = n")
         for bit in self.roles:
-            with out.block(f"if {self.played([self.role(self.of_bit[bit])])}:"):
+            with out.block(f"if {self.write_role_test([self.role(self.of_bit[bit])])}:"):
                 # every node gets its next of a role once: the walk back ends at a known one
                 out(f"x = {newest}")
                 with out.block(f"while x >= 0 and {get(f'next_{bit}', 'x')} < 0:"):
@@ -110,7 +110,7 @@ class EnumerationWriter(CompactWriter):
     def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         head = self.nodes.top("head")
-        with out.block(f"while {head} >= 0 and {self.nodes.too_far(head)}:"):
+        with out.block(f"while {head} >= 0 and {self.nodes.write_window_test(head)}:"):
             out(f"{head} = {self.nodes.get('next', head)}")
         with out.block(f"if {head} < 0:"):
             out(f"{self.nodes.top('newest')} = -1")
@@ -190,8 +190,8 @@ class EnumerationWriter(CompactWriter):
         self._room(out)
         for place, step in enumerate(self.inner):
             row = self._local("at", place)
-            out(f"{self._bound(f'row_{step.variable}', 'O', 'otop')} = {row}")
-        out(f"{self._bound(f'row_{self.final[0].variable}', 'O', 'otop')} = row", "otop += 1")
+            out(f"{self._write_binding(f'row_{step.variable}', 'O', 'otop')} = {row}")
+        out(f"{self._write_binding(f'row_{self.final[0].variable}', 'O', 'otop')} = row", "otop += 1")
         if self.limit is not None:
             out("left -= 1")
 
@@ -206,10 +206,10 @@ class EnumerationWriter(CompactWriter):
         for state in reversed(self.states[1:]):
             out.note(f"state {state}: events below this one lead to a match")
             out(f"u{state} = -1")
-            if final := self.roles_of(s for s in self.final if s.source == state):
-                with out.block(f"if {self.played(final)}:"):
+            if final := self.list_roles(s for s in self.final if s.source == state):
+                with out.block(f"if {self.write_role_test(final)}:"):
                     out(f"u{state} = atop")
-            for step in self.out_of(state):
+            for step in self.list_outgoing(state):
                 if step.target == state:
                     continue
                 bit, bound = self.bit(step), f"u{step.target}"
@@ -288,7 +288,7 @@ class EnumerationWriter(CompactWriter):
         """The current event completes the partial match in a state."""
         for step in self.final:
             if step.source == state:
-                tests = [self.taken(self.final, step)]
+                tests = [self.write_step_test(self.final, step)]
                 if self.limit is not None:
                     tests.append("left > 0")
                 with out.when(*tests):
@@ -297,7 +297,7 @@ class EnumerationWriter(CompactWriter):
     def _emit(self, out: SourceWriter, final: CompactStep) -> None:
         self._room(out)
         for column in self.output:
-            out(f"{self._bound(column, 'O', 'otop')} = {self._bound(column, 'P', 'depth')}")
+            out(f"{self._write_binding(column, 'O', 'otop')} = {self._write_binding(column, 'P', 'depth')}")
         self._bind(out, final.variable, "row", "O", "otop")
         out("otop += 1")
         if self.limit is not None:
@@ -306,9 +306,9 @@ class EnumerationWriter(CompactWriter):
     def _bind(self, out: SourceWriter, variable: str, row: str, table: str, line: str) -> None:
         """Binds an event in a line of a table."""
         if variable not in self.kleenes:
-            out(f"{self._bound(f'row_{variable}', table, line)} = {row}")
+            out(f"{self._write_binding(f'row_{variable}', table, line)} = {row}")
             return
-        node = self._bound(f"node_{variable}", table, line)
+        node = self._write_binding(f"node_{variable}", table, line)
         with out.block("if ntop == N.shape[0]:"):
             write_stop_if(out, "ntop >= meta[MOST_NODES]", self.growing)
             out("N = grown(N)")
@@ -316,6 +316,6 @@ class EnumerationWriter(CompactWriter):
             f"{self.list.at('previous', 'ntop')} = {node}",
             f"{self.list.at('row', 'ntop')} = {row}",
             f"{node} = ntop",
-            f"{self._bound(f'count_{variable}', table, line)} += 1",
+            f"{self._write_binding(f'count_{variable}', table, line)} += 1",
             "ntop += 1",
         )

@@ -75,7 +75,7 @@ class TreeGuards:
                 tests.append(f"not ({far})")
         return tests
 
-    def whole_in_window(self, part: PartialResult) -> list[str]:
+    def write_window_tests(self, part: PartialResult) -> list[str]:
         window = self.frame.window_text
         if not window:
             return []
@@ -83,7 +83,7 @@ class TreeGuards:
             return [f"idx - {part.index} <= {window}"]
         return [f"t - {part.start} <= {window}"]
 
-    def apart(self, left: PartialResult, right: PartialResult) -> list[str]:
+    def write_disjointness(self, left: PartialResult, right: PartialResult) -> list[str]:
         """The tests that no event is on both sides."""
         tests = []
         role = self.frame.plan.role
@@ -128,9 +128,9 @@ class TreeGuards:
         if variable in part.events:
             event = part.events[variable]
             return event.time(which) if which in ("start", "end") else event.row
-        return self.of_chain(part.chains[variable], which, none)
+        return self.write_chain_read(part.chains[variable], which, none)
 
-    def of_chain(self, chain: str, which: str, none: str) -> str:
+    def write_chain_read(self, chain: str, which: str, none: str) -> str:
         if chain == "-1":
             return none
         return f"({self.records.get(which, chain)} if {chain} >= 0 else {none})"

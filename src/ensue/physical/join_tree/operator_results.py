@@ -11,7 +11,7 @@ from ensue.ir.traversal import iterate_references
 from ensue.ir.user_operator import TIME_ATTRIBUTES
 from ensue.physical.join_tree.nodes import PlacedNode
 from ensue.physical.join_tree.records import REAL, TreeRecords
-from ensue.physical.join_tree.records import WHOLE as WHOLES
+from ensue.physical.join_tree.records import WHOLE as WHOLE_TABLE
 from ensue.planner.features import EventRef
 from ensue.planner.join_operators import EVENT, LAST, WHOLE, OperatorFunction
 from ensue.planner.physical_plan import JoinNode, LeafNode
@@ -204,7 +204,7 @@ class TreeResults:
         is_real |= dict.fromkeys(TIME_ATTRIBUTES, self.frame.real_time)
         if name not in is_real:
             (leaf,) = spot.leaves()
-            is_real[name] = not self.frame.features.of(FieldRef(leaf.variable, name)).integral
+            is_real[name] = not self.frame.features.get_feature(FieldRef(leaf.variable, name)).integral
         column = f"{spot.number}_{self.frame.names.variable(name)}"
         return self.memory.at(f"{spot.number} {name}", "k", real=is_real[name], name=column)
 
@@ -242,7 +242,7 @@ class TreeResults:
             if key in part.attributes:
                 return part.attributes[key](), None
         (leaf,) = spot.leaves()
-        feature = self.frame.features.of(FieldRef(leaf.variable, name))
+        feature = self.frame.features.get_feature(FieldRef(leaf.variable, name))
         return part.events[leaf.variable].feature(feature)
 
     def keep(self, out: SourceWriter, spot: PlacedNode, part: PartialResult, node: str) -> None:
@@ -270,9 +270,9 @@ class TreeResults:
                 continue
             name = inner.node.variable or ""
             for time in TIME_ATTRIBUTES:
-                yield (name, time), REAL if self.frame.real_time else WHOLES
+                yield (name, time), REAL if self.frame.real_time else WHOLE_TABLE
             for attribute in inner.node.operator.attributes:
-                yield (name, attribute.name), REAL if attribute.kind in REALS else WHOLES
+                yield (name, attribute.name), REAL if attribute.kind in REALS else WHOLE_TABLE
 
     def _read_slot(self, spot: PlacedNode, key: tuple[str, str], sort: str, node: str) -> LazyText:
         return lambda: self._slot(spot, key, sort, node)
@@ -281,7 +281,7 @@ class TreeResults:
         return self.records.slot(spot.list, (key[0], f"@{key[1]}"), sort, node)
 
     def _end(self, spot: PlacedNode, which: str, node: str) -> str:
-        return self.records.slot(spot.list, ("", which), WHOLES, node)
+        return self.records.slot(spot.list, ("", which), WHOLE_TABLE, node)
 
     def join(
         self, out: SourceWriter, spot: PlacedNode, left: PartialResult, right: PartialResult, whole: PartialResult

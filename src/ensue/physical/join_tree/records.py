@@ -81,7 +81,7 @@ class TreeRecords(InstanceStore):
         if value.startswith("@"):  # an attribute of an operator result
             value = names.variable(value[1:])
         elif value[1:].isdigit():  # a feature
-            value = self.frame.called(self.frame.features.all()[int(value[1:])])
+            value = self.frame.name_feature(self.frame.features.all()[int(value[1:])])
         else:
             value = value.upper()
         alone = owner == list or self.labels.get(list) == f"_{owner}"

@@ -25,8 +25,7 @@ from ensue.physical.instances import InstanceKernel, InstanceState, get_instance
 from ensue.physical.join_tree.entries import TreeEntries, write_limits, write_rollback
 from ensue.physical.join_tree.join_guards import CHAINS, TreeGuards
 from ensue.physical.join_tree.nodes import PlacedNode, TreeModules, place_nodes
-from ensue.physical.join_tree.operator_results import CurrentEvent, PartialResult, TreeResults
-from ensue.physical.join_tree.operator_results import write_before as before_by_time
+from ensue.physical.join_tree.operator_results import CurrentEvent, PartialResult, TreeResults, write_before
 from ensue.physical.join_tree.records import GROWING, TreeRecords
 from ensue.physical.state_tables import KeyedRows, Table, TableShape, make_named_shapes
 from ensue.physical.structure import Structure
@@ -144,7 +143,7 @@ class _TreeWriter:
             out.note("", f"an event {format_name(leaf.variable)}")
             fits = f"t - s <= {self.frame.window_text}" if self._lasts_too_long else "True"
             with out.when(*tests), out.when(fits):
-                self._arrive(out, leaf, self._single(leaf))
+                self._arrive(out, leaf, self._write_leaf(leaf))
         for role in self.frame.negatives:
             name = format_name(role.variable)
             out.note("", f"!{name}: stored, for lookups between events of results")
@@ -157,7 +156,7 @@ class _TreeWriter:
         frame = self.frame
         return frame.intervals and frame.window is not None and not frame.by_events
 
-    def _single(self, leaf: PlacedNode) -> PartialResult:
+    def _write_leaf(self, leaf: PlacedNode) -> PartialResult:
         events = {leaf.variable: CurrentEvent(self.frame)}
         return PartialResult(events, {}, "row", "row", "s", "t", "idx", self._newest_left(leaf))
 
@@ -206,7 +205,7 @@ class _TreeWriter:
                 with out.block("if go:"):
                     out(f"count{leaf.called} += 1")
                     values = {name: f"{name}{leaf.called}" for name in initial}
-                    out(*self.frame.tally.passed(format_tree(leaf.node)))
+                    out(*self.frame.tally.count_pass(format_tree(leaf.node)))
                     records.add(out, leaf.list, new, {**values, "back": old})
                     part = PartialResult(
                         {},
@@ -227,7 +226,7 @@ class _TreeWriter:
 
     def _arrive(self, out: SourceWriter, spot: PlacedNode, part: PartialResult) -> None:
         """Stores a new result of a node if it must wait for others, and passes it on."""
-        out(*self.frame.tally.passed(format_tree(spot.node)))
+        out(*self.frame.tally.count_pass(format_tree(spot.node)))
         if spot.kept:
             out.note(f"{format_tree(spot.node)}: stored")
             self.entries.keep(out, spot, part)
@@ -246,9 +245,9 @@ class _TreeWriter:
         if other.waits:
             self._join(out, spot, other, part)
         if other.optional:
-            self._arrive_tested(out, spot.parent, self._alone(part, other))
+            self._arrive_tested(out, spot.parent, self._without_side(part, other))
 
-    def _alone(self, part: PartialResult, other: PlacedNode) -> PartialResult:
+    def _without_side(self, part: PartialResult, other: PlacedNode) -> PartialResult:
         """A result without any event of the other side."""
         missing = {leaf.variable: "-1" for leaf in other.leaves()}
         return replace(part, chains={**part.chains, **missing})
@@ -270,18 +269,18 @@ class _TreeWriter:
             if (far := self.guards.out_of_reach(old, parent)) is not None:
                 with out.block(f"if {far}:"):
                     out("break")
-            out(*self.frame.tally.tried(format_tree(parent.node)))
+            out(*self.frame.tally.count_try(format_tree(parent.node)))
             tests = []
             if self.frame.plan.prune and self.guards.can_begin_early(other):
                 tests += self.guards.in_window(old, parent)
             if parent.in_order and not jump:
                 tests.append(f"{left.last} < {right.first}")
             if before and not parent.in_order:
-                tests.append(before_by_time(left, right))
+                tests.append(write_before(left, right))
             elif before and self.frame.intervals:
                 tests.append(f"{left.closes} <= {right.opens}")
             if not parent.in_order:
-                tests += self.guards.apart(left, right)
+                tests += self.guards.write_disjointness(left, right)
             if other.kleene and other.least > 1:
                 tests.append(f"{self.records.get('count', old)} >= {other.least}")
             result = self.entries.join(out, parent, left, right)
@@ -335,7 +334,7 @@ class _TreeWriter:
             if c.condition not in late
         ]
         if spot.parent is None and not self.frame.plan.prune:
-            labelled += [(text, None) for text in self.guards.whole_in_window(part)]
+            labelled += [(text, None) for text in self.guards.write_window_tests(part)]
         flag = f"go{spot.called}"
         tested = [(text, label[1] if label else "") for text, label in labelled]
         if node.absences or tally.on:
@@ -343,7 +342,7 @@ class _TreeWriter:
             tally.all_hold(out, flag, labelled)
         for absence in node.absences:
             search = partial(self.guards.absent, out, absence, part, flag)
-            tally.around(out, flag, make_absence_label(here, absence), search)
+            tally.count_test(out, flag, make_absence_label(here, absence), search)
         with out.when(*tested):
             out(*lines)
             if not late:
@@ -366,7 +365,7 @@ class _TreeWriter:
             elif kind == "node":
                 text = part.chains[variable]
             else:
-                text = self.guards.of_chain(part.chains[variable], "count", "0")
+                text = self.guards.write_chain_read(part.chains[variable], "count", "0")
             out(f"O[otop, {get_output_column(self.frame.names, self.output, column)}] = {text}")
         if self.grows:
             out("otop += 1")
@@ -412,7 +411,7 @@ class TreeState(InstanceState[TreeKernel]):
             alive &= (lists != number) | (now - starts <= limit)
         return alive
 
-    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
+    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         self.expire_instances(now)
         rows = sorted_unique(self.entries[:, self.source.instances.rows])
         return rows[rows >= 0]

@@ -94,7 +94,7 @@ class RunLists:
         """Copies a run to a new row."""
         self.allocate(out, target)
         runs = self.registers.runs
-        for (_, old), (_, new) in zip(runs.each(source), runs.each(target), strict=True):
+        for (_, old), (_, new) in zip(runs.list_values(source), runs.list_values(target), strict=True):
             out(f"{new} = {old}")
 
 
@@ -106,15 +106,15 @@ class SkipWriter:
         self.to = _skip_in_kernel(registers.frame.plan.query, automaton) if weighs else None
         self.tables: tuple[str, ...] = () if self.to is None else (USED,)
         if self.to is not None:
-            self.began("")
+            self.read_first_row("")
 
-    def began(self, run: str) -> str:
+    def read_first_row(self, run: str) -> str:
         """The row of a run's first event."""
         return self.registers.runs.at(BEGAN, run)
 
     def too_late(self, run: str) -> list[str]:
         """When a run began among events that a match has used."""
-        return [] if self.to is None else [f"{self.began(run)} < {USED}[k]"]
+        return [] if self.to is None else [f"{self.read_first_row(run)} < {USED}[k]"]
 
     def begin_event(self, out: SourceWriter) -> None:
         """Writes the code before runs process an event."""
@@ -127,21 +127,21 @@ class SkipWriter:
     def begin_run(self, out: SourceWriter, run: str) -> None:
         """A run begins with the current event."""
         if self.to is not None:
-            out(f"{self.began(run)} = row")
+            out(f"{self.read_first_row(run)} = row")
 
     def may_end(self, run: str) -> list[str]:
         """When a match that ends with the current event may be emitted."""
-        return [f"{self.began(run)} <= oldest"] if self.to is SkipTarget.PAST_LAST else []
+        return [f"{self.read_first_row(run)} <= oldest"] if self.to is SkipTarget.PAST_LAST else []
 
     def write_skip(self, out: SourceWriter, run: str) -> None:
         """Writes the skip before a match that ends with the current event is emitted."""
         if self.to is SkipTarget.PAST_LAST:
             out.note("of all matches that end here, one of those that began first is emitted")
-            with out.block(f"if {self.began(run)} < oldest:"):
-                out(f"oldest = {self.began(run)}", "otop = opened")
+            with out.block(f"if {self.read_first_row(run)} < oldest:"):
+                out(f"oldest = {self.read_first_row(run)}", "otop = opened")
             out("next_begin = row + 1")
         elif self.to is SkipTarget.NEXT_EVENT:
-            out(f"next_begin = max(next_begin, {self.began(run)} + 1)")
+            out(f"next_begin = max(next_begin, {self.read_first_row(run)} + 1)")
 
     def end_event(self, out: SourceWriter) -> None:
         """Writes the code after all runs have processed an event."""

@@ -48,10 +48,10 @@ class ContiguityWriter:
             self.registers.last_end("")
         lasting = any(state.lasting for state in automaton.states)
         if lasting or any(self._needs_bits(state) for state in automaton.states):
-            self.registers.passed("")
+            self.registers.get_closed_edges("")
 
     def _edges(self, state: NfaState) -> tuple[NfaEdge, ...]:
-        return self.automaton.out_of(state.number)
+        return self.automaton.list_outgoing(state.number)
 
     def _needs_bits(self, state: NfaState) -> bool:
         """Whether some edges may be closed to a run that still waits for others."""
@@ -67,7 +67,7 @@ class ContiguityWriter:
         lasting = [s for s in edge.stops if s.where is not GuardScope.TAKEN]
         return own, next_, edge.longer, edge.sooner, tuple(lasting)
 
-    def stale(self, state: NfaState) -> list[str]:
+    def write_stale_tests(self, state: NfaState) -> list[str]:
         """When no edge of a state can be open to a run any more."""
         edges = self._edges(state)
         tests = []
@@ -107,7 +107,7 @@ class ContiguityWriter:
             rivals = self._rivals(edge, edges, flags, open_)
             out(f"go{n}_{names[n]} = {_all([flags[n], open_[n], *(f'not ({r})' for r in rivals)])}")
             goes.append(f"go{n}_{names[n]}")
-        used = self._used(edges, flags, open_)
+        used = self._write_use_test(edges, flags, open_)
         waits, closing = [], []
         for n, edge in enumerate(edges):
             ends = self._ends(edge, n, edges, flags, open_, stops, used)
@@ -115,7 +115,7 @@ class ContiguityWriter:
             if edge.how in CONTIGUOUS:
                 waits.append("False")
                 continue
-            before = [f"{self.registers.passed('r')} & {1 << n} == 0"] if bits else []
+            before = [f"{self.registers.get_closed_edges('r')} & {1 << n} == 0"] if bits else []
             waits.append(_all([*before, *([f"not ({_any(ends)})"] if ends else [])]))
         closed = None
         if bits:
@@ -137,7 +137,7 @@ class ContiguityWriter:
             if stop.where is GuardScope.NEXT:
                 tests.append(self.guards.near(Strategy.PARTITION))
             access = NegatedEventAccess(self.registers, stop.variable)
-            tests += [self.guards.tested(c, access) for c in stop.conditions]
+            tests += [self.guards.write_test(c, access) for c in stop.conditions]
             conditions = (f"  with {format_condition(c)}" for c in stop.conditions)
             out.note(f"is it {format_name(stop.variable)}, which closes edges?", *conditions)
             out(f"{name} = {_all(tests)}")
@@ -148,7 +148,7 @@ class ContiguityWriter:
         """Whether an edge is open, regardless of skipped events."""
         tests = [] if edge.pause is None else [self._in_time(edge)]
         if bits and edge.how not in CONTIGUOUS:
-            tests.append(f"{self.registers.passed('r')} & {1 << n} == 0")
+            tests.append(f"{self.registers.get_closed_edges('r')} & {1 << n} == 0")
         return tests + [f"not {stops[s]}" for s in edge.stops if s.where is not GuardScope.BETWEEN]
 
     def _rivals(self, edge: NfaEdge, edges: Sequence[NfaEdge], flags: Sequence[str], open_: Sequence[str]) -> list[str]:
@@ -177,7 +177,7 @@ class ContiguityWriter:
             ends.append(used)
         return ends + [stops[s] for s in edge.stops if s.where is not GuardScope.TAKEN]
 
-    def _used(self, edges: Sequence[NfaEdge], flags: Sequence[str], open_: Sequence[str]) -> str:
+    def _write_use_test(self, edges: Sequence[NfaEdge], flags: Sequence[str], open_: Sequence[str]) -> str:
         """Whether a run under skip-till-next-match could use the event, so it is not skipped."""
         continuing = [open_[n] for n, edge in enumerate(edges) if edge.closes]
         alive = _any(continuing) if continuing else "True"
@@ -192,7 +192,7 @@ class ContiguityWriter:
                 used.append(f"({able} and not ({alive}))")
         return _any(used)
 
-    def lasting(self, state: NfaState, judged: EventEffect) -> tuple[str, str]:
+    def write_greedy_tests(self, state: NfaState, judged: EventEffect) -> tuple[str, str]:
         """Whether the run has continued a greedy loop at the end, and whether it still may."""
         numbers = [n for n, e in enumerate(self._edges(state)) if e.variable in state.lasting]
         return _any([judged.goes[n] for n in numbers]), _any([judged.waits[n] for n in numbers])

@@ -32,7 +32,7 @@ class EdgeGuards:
         # for events with a duration: the variables that must have ended before an event starts
         self.order = find_predecessors(frame.plan.query.pattern) if frame.intervals else {}
 
-    def expired(self, state: int) -> str | None:
+    def write_expiry(self, state: int) -> str | None:
         """When a run in a state is outside its window."""
         if self.frame.window is None:
             return None
@@ -60,11 +60,11 @@ class EdgeGuards:
         ]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
-        if not self.frame.plan.prune and (expired := self.expired(edge.source)):
+        if not self.frame.plan.prune and (expired := self.write_expiry(edge.source)):
             tests.append(f"not ({expired})")
         access = RunAccess(self.registers, "r", edge)
         at = format_edge_place(edge.source, edge.target, edge.variable)
-        self.tally.all_hold(out, flag, [*((t, None) for t in tests), *self.labelled(edge.checks, access, at)])
+        self.tally.all_hold(out, flag, [*((t, None) for t in tests), *self.write_labelled(edge.checks, access, at)])
         self.judge(out, edge.checks, edge.absences, flag, "r", edge, at)
 
     def near(self, how: Strategy) -> str:
@@ -73,11 +73,11 @@ class EdgeGuards:
             return f"row - {self.registers.runs.at('last_row', 'r')} == 1"
         return f"idx - {self.registers.runs.at('last_index', 'r')} == 1"
 
-    def labelled(
+    def write_labelled(
         self, checks: Iterable[ConditionCheck], access: RunAccess, at: str
     ) -> list[tuple[str, CounterLabel | None]]:
         """The tests of conditions on the current event, with the labels of their counters."""
-        return [(self.tested(c.condition, access), make_check_label(at, c.condition)) for c in checks if not c.each]
+        return [(self.write_test(c.condition, access), make_check_label(at, c.condition)) for c in checks if not c.each]
 
     def judge(
         self,
@@ -93,21 +93,21 @@ class EdgeGuards:
         for check in checks:
             if check.each:
                 label = make_check_label(at, check.condition)
-                each = partial(self.each, out, check, flag, run, edge)
-                self.tally.around(out, flag, label, each)
+                each = partial(self.write_each, out, check, flag, run, edge)
+                self.tally.count_test(out, flag, label, each)
         for absence in absences:
             if absence.variable in self.frame.dropped:
                 continue  # it has discarded the run already
             absent = partial(self.absent, out, absence, flag, run, edge)
-            self.tally.around(out, flag, make_absence_label(at, absence), absent)
+            self.tally.count_test(out, flag, make_absence_label(at, absence), absent)
 
-    def tested(self, condition: Expr, access: RunAccess) -> str:
+    def write_test(self, condition: Expr, access: RunAccess) -> str:
         """A condition, if the elements it reads exist."""
         text = self.frame.writer.condition(condition, access)
-        missing = self._missing(condition, access.run)
+        missing = self._write_missing_tests(condition, access.run)
         return f"({' or '.join([*missing, text])})" if missing else text
 
-    def _missing(self, condition: Expr, run: str) -> list[str]:
+    def _write_missing_tests(self, condition: Expr, run: str) -> list[str]:
         """When an element that a condition reads does not exist."""
         return [
             f"{self.registers.count(r.variable, run)} < {r.nth}"
@@ -115,11 +115,11 @@ class EdgeGuards:
             if isinstance(r, FieldRef) and r.at is EventPosition.NTH and r.nth > 1
         ]
 
-    def each(self, out: SourceWriter, check: ConditionCheck, flag: str, run: str, edge: NfaEdge | None) -> None:
+    def write_each(self, out: SourceWriter, check: ConditionCheck, flag: str, run: str, edge: NfaEdge | None) -> None:
         """A condition on all events of a Kleene variable, from the newest to the first."""
         assert check.moving is not None
         access = RunAccess(self.registers, run, edge, node="y")
-        text = self.tested(check.condition, access)
+        text = self.write_test(check.condition, access)
         out.note(f"for every {format_name(check.moving)} so far: {format_condition(check.condition)}")
         with out.block(f"if {flag}:"):
             out(f"y = {self.registers.node(check.moving, run)}")
@@ -177,7 +177,7 @@ class EdgeGuards:
             first=first,
             last="idx" if self.frame.by_events else "t",
             found=found,
-            missing=lambda condition: self._missing(condition, run),
+            missing=lambda condition: self._write_missing_tests(condition, run),
             newest=newest,
             own=lambda row: self._not_own(out, absence, run, row),
         )

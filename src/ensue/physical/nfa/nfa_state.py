@@ -88,7 +88,7 @@ class RunsState(InstanceState[RunsKernel]):
 
     def set_used_rows(self, earliest: Table) -> None:
         for name in self.source.used:
-            self.tables[name] = self.shapes[name].filled(self.key_room)
+            self.tables[name] = self.shapes[name].allocate(self.key_room)
             self.room_for_keys(len(earliest))
             self.tables[name][: len(earliest)] = earliest
 
@@ -201,7 +201,7 @@ class RunsState(InstanceState[RunsKernel]):
     def _runs_with_nodes(self) -> tuple[Any, ...]:
         """Arguments of kernels that read the rows of runs: lists, runs, columns, Kleene events."""
         tables, columns = self.tables, map(self._run_columns, ("row_", "node_"))
-        return tables["head"], tables["nxt"], tables["I"], *columns, self.used("N")
+        return tables["head"], tables["nxt"], tables["I"], *columns, self.get_used_rows("N")
 
     def deadline(self) -> float | None:
         ends = []
@@ -252,11 +252,11 @@ class RunsState(InstanceState[RunsKernel]):
     def live_keys(self) -> npt.NDArray[np.bool_]:
         return super().live_keys() | (self.tables["live"] > 0)
 
-    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:  # noqa: ARG002
+    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:  # noqa: ARG002
         self._keep_nodes()
         live = self.tables["I"][self._live_runs()]
         pieces = [live[:, column] for column in self._run_columns("row_")]
-        pieces.append(self.used("N")[:, 1])
+        pieces.append(self.get_used_rows("N")[:, 1])
         rows = sorted_unique(np.concatenate(pieces))
         return rows[rows >= 0]
 
@@ -311,7 +311,7 @@ class RunsState(InstanceState[RunsKernel]):
 
     def _keep_nodes(self) -> None:
         """Drops the Kleene events that no run has."""
-        nodes, runs = (self.used("N"), self.used("NF")), ("head", "nxt", "I")
+        nodes, runs = (self.get_used_rows("N"), self.get_used_rows("NF")), ("head", "nxt", "I")
         self.meta[NODE_TOP] = arena.keep_nodes(
             *nodes, *(self.tables[name] for name in runs), self._run_columns("node_")
         )

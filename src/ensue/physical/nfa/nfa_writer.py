@@ -74,7 +74,7 @@ class RunsWriter:
             sweep = self.waiting.sweep()
         pending = self._pending()
         # a run that is both stored and waiting for the window's end takes two rows
-        branching = (1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)) * (
+        branching = (1 + max(len(self.automaton.list_outgoing(s.number)) for s in self.automaton.states)) * (
             2 if pending or any(s.lasting for s in self.automaton.states) else 1
         )
         nested = [name for name, _ in self.instances.parameters()]
@@ -83,7 +83,7 @@ class RunsWriter:
             self.frame,
             [*nested, *STATE, *self.skipped.tables, *self.tally.tables],
             registers=REGISTERS,
-            needs=lambda out: self._needs(out, branching),
+            needs=lambda out: self._compute_needs(out, branching),
             begin=self._begin,
         )
         parameters = ("now", "flush", *SWEEP_TABLES)
@@ -100,9 +100,9 @@ class RunsWriter:
         """Texts before the functions, of the used names."""
         yield from ()
 
-    def _needs(self, out: SourceWriter, branching: int) -> Needs:
+    def _compute_needs(self, out: SourceWriter, branching: int) -> Needs:
         """The room that an event may need."""
-        out(f"most = live[k] * {branching} + {2 * len(self.automaton.out_of(0)) + 1}")
+        out(f"most = live[k] * {branching} + {2 * len(self.automaton.list_outgoing(0)) + 1}")
         needs = [("rtop + most - frees > I.shape[0]", "NEEDS_RUNS"), ("otop + most > O.shape[0]", "NEEDS_OUTPUT")]
         if self.registers.kleene:
             needs.append(("ntop + most > N.shape[0]", "NEEDS_NODES"))
@@ -114,18 +114,18 @@ class RunsWriter:
     def _event(self, out: SourceWriter) -> None:
         self.instances.push_nested(out)
         self.skipped.begin_event(out)
-        returning = self._returning()
+        returning = self._list_return_states()
         if returning:
             out.note("runs that return to a state which processes the event later")
-            out(*(f"{self._back(state)} = -1" for state in returning))
+            out(*(f"{self._write_return_test(state)} = -1" for state in returning))
         for state in reversed(self.automaton.states[1:]):
             self._visit(out, state)
         for state in returning:
             out.note("", f"runs that returned to state {state.number}")
-            with out.block(f"while {self._back(state)} >= 0:"):
-                out(f"q = {self._back(state)}", f"{self._back(state)} = nxt[q]")
+            with out.block(f"while {self._write_return_test(state)} >= 0:"):
+                out(f"q = {self._write_return_test(state)}", f"{self._write_return_test(state)} = nxt[q]")
                 self._push(out, "q", state)
-        for edge in self.automaton.out_of(0):
+        for edge in self.automaton.list_outgoing(0):
             self._start(out, edge)
         self.skipped.end_event(out)
         self._keep_negatives(out)
@@ -137,17 +137,17 @@ class RunsWriter:
             with out.block(f"if {self.frame.test(role.variable)}:"):
                 self.instances.push(out, role.variable)
 
-    def _returning(self) -> list[NfaState]:
+    def _list_return_states(self) -> list[NfaState]:
         """The states that edges lead back to."""
         back = sorted({e.target for e in self.automaton.edges if e.target < e.source})
         return [self.automaton.states[number] for number in back]
 
-    def _back(self, state: NfaState) -> str:
+    def _write_return_test(self, state: NfaState) -> str:
         return f"back_{state.number}"
 
     def _visit(self, out: SourceWriter, state: NfaState) -> None:
         """Processes the event for every run in a state."""
-        edges = self.automaton.out_of(state.number)
+        edges = self.automaton.list_outgoing(state.number)
         if state.pending:
             self.waiting.visit(out, state)
         if not edges:
@@ -166,7 +166,7 @@ class RunsWriter:
 
     def _relevant_roles(self, state: NfaState) -> str:
         """The roles of events that affect the runs of a state."""
-        edges = self.automaton.out_of(state.number)
+        edges = self.automaton.list_outgoing(state.number)
         stops = dict.fromkeys(stop.variable for edge in edges for stop in edge.stops)
         return self.frame.any_role(
             [
@@ -177,13 +177,13 @@ class RunsWriter:
 
     def _advance(self, out: SourceWriter, state: NfaState, edges: tuple[NfaEdge, ...]) -> None:
         place = self.lists.list(state)
-        if stale := self._stale(state):
+        if stale := self._write_stale_tests(state):
             out.note("this run has expired")
             with out.block(f"if {' or '.join(stale)}:"):
                 self._over(out, state, "r")
                 self.lists.remove(out, place)
                 out("r = nx", "continue")
-        out(*self.tally.tried(format_state_place(state.number)))
+        out(*self.tally.count_try(format_state_place(state.number)))
         flags = self._flags(edges)
         for flag, edge in zip(flags, edges, strict=True):
             out.note(f"can it be {format_name(edge.variable)}, to state {edge.target}?")
@@ -194,7 +194,7 @@ class RunsWriter:
             followed, stay, closed = list(judged.goes), judged.stay, judged.closed
             self._ends_here(out, state, judged)
         else:
-            followed, stay = flags, self._stays(state, edges)
+            followed, stay = flags, self._write_stay_test(state, edges)
         if stay == "True":
             out("p = r")
         else:
@@ -212,17 +212,17 @@ class RunsWriter:
         if closed is not None:
             out.note("edges that are closed to it from now on")
             with out.block(f"if {stay if stay == 'True' else 'stay'}:"):
-                out(f"{self.registers.passed('r')} |= {closed}")
+                out(f"{self.registers.get_closed_edges('r')} |= {closed}")
         if stay != "True":
             with out.block("if spare:"):
                 self.lists.release(out, "r")
 
-    def _stale(self, state: NfaState) -> list[str]:
+    def _write_stale_tests(self, state: NfaState) -> list[str]:
         """When a run can take no more events in its state."""
-        stale = self.gaps.stale(state) if self.automaton.loops else []
+        stale = self.gaps.write_stale_tests(state) if self.automaton.loops else []
         if not self.automaton.loops and self.strategy in CONTIGUOUS:
             stale.append(f"not ({self.guards.near(self.strategy)})")
-        if self.frame.plan.prune and (expired := self.guards.expired(state.number)):
+        if self.frame.plan.prune and (expired := self.guards.write_expiry(state.number)):
             stale.append(expired)
         return [*stale, *self.skipped.too_late("r")]
 
@@ -230,8 +230,8 @@ class RunsWriter:
         """Emits a match as soon as its last loop cannot continue."""
         if not state.lasting:
             return
-        passed = self.registers.passed("r")
-        continued, can_continue = self.gaps.lasting(state, judged)
+        passed = self.registers.get_closed_edges("r")
+        continued, can_continue = self.gaps.write_greedy_tests(state, judged)
         out.note("does its last loop continue?")
         with out.block(f"if {passed} & {EMITTED} == 0:"):
             with out.block(f"if {continued}:"):
@@ -243,10 +243,10 @@ class RunsWriter:
     def _over(self, out: SourceWriter, state: NfaState, run: str) -> None:
         """Emits a run that only waited for its last loop to continue."""
         if state.lasting:
-            with out.block(f"if {self.registers.passed(run)} & {EMITTED} == 0:"):
+            with out.block(f"if {self.registers.get_closed_edges(run)} & {EMITTED} == 0:"):
                 self.complete(out, state, run)
 
-    def _stays(self, state: NfaState, edges: tuple[NfaEdge, ...]) -> str:
+    def _write_stay_test(self, state: NfaState, edges: tuple[NfaEdge, ...]) -> str:
         """When a run also keeps waiting in its state."""
         if self.strategy is Strategy.ANY:
             return "True"
@@ -277,14 +277,15 @@ class RunsWriter:
         roles = [r.variable for r in self.frame.plan.roles if r.variable in state.bound]
         bound = ", ".join(map(format_name, roles))
         moves = ", ".join(
-            f"{format_name(e.variable)} moves them to state {e.target}" for e in self.automaton.out_of(state.number)
+            f"{format_name(e.variable)} moves them to state {e.target}"
+            for e in self.automaton.list_outgoing(state.number)
         )
         return f"state {state.number}, runs that have {bound}: {moves}"
 
     def _follow(self, out: SourceWriter, edge: NfaEdge, later: list[str], *, may_reuse: bool) -> None:
         """Takes the event: a copy of the run, or the run itself if it does not stay."""
         target = self.automaton.states[edge.target]
-        ends = not self.automaton.out_of(edge.target)
+        ends = not self.automaton.list_outgoing(edge.target)
         if self._completes(target):
             if edge.variable in self.registers.kleene:
                 self._new_node(out, edge.variable, "r")
@@ -304,7 +305,7 @@ class RunsWriter:
     def _completes(self, state: NfaState) -> bool:
         """Whether a run in this state is a match and cannot continue."""
         undecided = state.checks or state.absences or state.pending
-        return not undecided and not self.automaton.out_of(state.number)
+        return not undecided and not self.automaton.list_outgoing(state.number)
 
     def _new_node(self, out: SourceWriter, variable: str, run: str) -> None:
         nodes = self.registers.nodes
@@ -317,8 +318,8 @@ class RunsWriter:
     def _start(self, out: SourceWriter, edge: NfaEdge) -> None:
         """Begins a run with the current event."""
         target = self.automaton.states[edge.target]
-        ends = not self.automaton.out_of(edge.target)
-        tests = [*self._begins(edge), *self._not_preferred(edge)]
+        ends = not self.automaton.list_outgoing(edge.target)
+        tests = [*self._begins(edge), *self._write_preference_tests(edge)]
         if self.frame.intervals and self.frame.window is not None and not self.frame.by_events:
             tests.append(f"t - s <= {self.frame.window_text}")
         tests += self.skipped.may_begin()
@@ -329,7 +330,7 @@ class RunsWriter:
             self.skipped.begin_run(out, "q")
             access = RunAccess(self.registers, "q", edge)
             at = format_edge_place(edge.source, edge.target, edge.variable)
-            tested = self.guards.labelled(edge.checks, access, at)
+            tested = self.guards.write_labelled(edge.checks, access, at)
             if tested:
                 self.tally.all_hold(out, "go", tested)
             with out.when("go" if tested else "True"):
@@ -339,11 +340,11 @@ class RunsWriter:
                 with out.block("else:"):
                     self.lists.give_back(out, "q")
 
-    def _not_preferred(self, edge: NfaEdge) -> list[str]:
+    def _write_preference_tests(self, edge: NfaEdge) -> list[str]:
         """Whether the current event does not begin a run along a preferred edge."""
         return [
             f"not ({' and '.join(self._begins(other))})"
-            for other in self.automaton.out_of(0)
+            for other in self.automaton.list_outgoing(0)
             if other.variable in (*edge.longer, *edge.sooner)
         ]
 
@@ -359,11 +360,11 @@ class RunsWriter:
         if ends:
             self.lists.give_back(out, "q")
             return
-        out(*self.tally.passed(format_state_place(target.number)))
+        out(*self.tally.count_pass(format_state_place(target.number)))
         if loop:
             self._add_to_loop(out)
         elif back:
-            out(f"nxt[q] = {self._back(target)}", f"{self._back(target)} = q")
+            out(f"nxt[q] = {self._write_return_test(target)}", f"{self._write_return_test(target)} = q")
         else:
             self._push(out, "q", target)
 
@@ -404,7 +405,7 @@ class RunsWriter:
 
     def _end_tests(self, state: NfaState, run: str) -> list[tuple[str, CounterLabel | None]]:
         access = RunAccess(self.registers, run)
-        tests = self.guards.labelled(state.checks, access, format_end_place(state.number))
+        tests = self.guards.write_labelled(state.checks, access, format_end_place(state.number))
         for variable in sorted(state.open):
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
@@ -436,7 +437,7 @@ class RunsWriter:
             for column in self.output:
                 kind, variable = column.split("_", 1)
                 if variable != taking:
-                    text = self.registers.of(variable, kind, run)
+                    text = self.registers.get_register(variable, kind, run)
                 elif kind == "row":
                     text = "row"
                 elif kind == "node":

@@ -34,21 +34,21 @@ class RunRegisters:
         self.nodes.at("previous", "")
         self.nodes.at("row", "")
 
-    def of(self, variable: str, what: str, run: str, *, real: bool = False) -> str:
+    def get_register(self, variable: str, what: str, run: str, *, real: bool = False) -> str:
         """A register of a run for a variable."""
         name = f"{self.frame.names.variable(variable)}_{what.upper()}"
         return self.runs.at(f"{what}_{variable}", run, real=real, name=name)
 
     def row(self, variable: str, run: str) -> str:
         """The row of a single event."""
-        return self.of(variable, "row", run)
+        return self.get_register(variable, "row", run)
 
     def node(self, variable: str, run: str) -> str:
         """The newest event of a Kleene variable."""
-        return self.of(variable, "node", run)
+        return self.get_register(variable, "node", run)
 
     def count(self, variable: str, run: str) -> str:
-        return self.of(variable, "count", run)
+        return self.get_register(variable, "count", run)
 
     def first_time(self, run: str) -> str:
         """The earliest start of the run's events."""
@@ -57,7 +57,7 @@ class RunRegisters:
     def first_index(self, run: str) -> str:
         return self.runs.at("first_index", run)
 
-    def passed(self, run: str) -> str:
+    def get_closed_edges(self, run: str) -> str:
         """The edges that skipped events have closed to a run, as bits."""
         return self.runs.at("passed", run)
 
@@ -73,13 +73,13 @@ class RunRegisters:
 
     def first_row(self, variable: str, run: str) -> str:
         if variable in self.kleene:
-            return self.of(variable, "first_row", run)
+            return self.get_register(variable, "first_row", run)
         return self.row(variable, run)
 
     def time(self, variable: str, which: str, run: str) -> str:
         """The `end` of a variable's newest event, or the `start` of its first."""
         self.times.add((variable, which))
-        return self.of(variable, which, run, real=self.frame.real_time)
+        return self.get_register(variable, which, run, real=self.frame.real_time)
 
     def feature(self, variable: str, which: str, feature: Feature, run: str) -> ValueText:
         self.kept.setdefault((variable, which), set()).add(feature)
@@ -89,12 +89,12 @@ class RunRegisters:
         return write_value(self.runs, key, run, feature, name, self.frame.nullable)
 
     def _field(self, feature: Feature) -> str:
-        called = self.frame.called(feature)
+        called = self.frame.name_feature(feature)
         return f"F{called}" if called.isdigit() else called
 
     def node_feature(self, variable: str, feature: Feature, node: str) -> ValueText:
         self.in_nodes.setdefault(variable, set()).add(feature)
-        key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
+        key, name = f"f{feature.number}", f"FIELD_{self.frame.name_feature(feature)}"
         return write_value(self.nodes, key, node, feature, name, self.frame.nullable)
 
     def running(self, variable: str, feature: Feature, what: str, run: str) -> str:
@@ -106,7 +106,7 @@ class RunRegisters:
 
     def begin(self, out: SourceWriter, run: str) -> None:
         """Initialises a new run that begins with the current event."""
-        for key, place in self.runs.each(run):
+        for key, place in self.runs.list_values(run):
             none = "0.0" if key in self.runs.reals else "0"
             out(f"{place} = {'-1' if key.startswith(('row_', 'node_')) else none}")
         if self.runs.has("first"):
@@ -137,7 +137,7 @@ class RunRegisters:
     def _take_into_list(self, out: SourceWriter, variable: str, run: str) -> None:
         head, count = self.node(variable, run), self.count(variable, run)
         out(f"{self.nodes.at('previous', 'ntop')} = {head}", f"{self.nodes.at('row', 'ntop')} = row")
-        for feature in _ordered(self.in_nodes.get(variable, set())):
+        for feature in _sort_features(self.in_nodes.get(variable, set())):
             place = self.node_feature(variable, feature, "ntop")
             store_value(out, place, self.frame.read(feature))
         out(f"{head} = ntop", "ntop += 1", f"{count} += 1")
@@ -156,7 +156,7 @@ class RunRegisters:
                 self._add(out, variable, feature, parts, run)
 
     def _keep(self, out: SourceWriter, variable: str, which: str, run: str) -> None:
-        for feature in _ordered(self.kept.get((variable, which), set())):
+        for feature in _sort_features(self.kept.get((variable, which), set())):
             place = self.feature(variable, which, feature, run)
             store_value(out, place, self.frame.read(feature))
 
@@ -186,7 +186,7 @@ class RunRegisters:
                 )
 
 
-def _ordered(features: set[Feature]) -> list[Feature]:
+def _sort_features(features: set[Feature]) -> list[Feature]:
     return sorted(features, key=lambda f: f.number)
 
 
@@ -243,7 +243,7 @@ class RunAccess:
             extra = " + 1" if aggregate.at is EventPosition.THROUGH else ""
             return f"({registers.count(variable, self.run)}{extra})", None
         if aggregate.at is EventPosition.THROUGH:
-            return self._through(function, variable, feature)
+            return self._write_running_value(function, variable, feature)
         if function in ("first", "last"):
             which = "nth1" if function == "first" else "last"
             value, ok = registers.feature(variable, which, feature, self.run)
@@ -258,7 +258,7 @@ class RunAccess:
                 return value, f"{number} > 0"
             case "sum" | "avg":
                 total, carry = self._total(variable, feature)
-                return _summed(function, total, carry, number, feature.kind)
+                return _write_sum(function, total, carry, number, feature.kind)
             case "stddev":
                 registers.running(variable, feature, "mean", self.run)
                 spread = registers.running(variable, feature, "m2", self.run)
@@ -280,7 +280,7 @@ class RunAccess:
             return total, None
         return total, registers.running(variable, feature, "carry", self.run)
 
-    def _through(self, function: str, variable: str, feature: Feature) -> ValueText:
+    def _write_running_value(self, function: str, variable: str, feature: Feature) -> ValueText:
         """The running value including the current event."""
         registers, frame = self.registers, self.registers.frame
         value, ok = frame.read(feature)
@@ -300,10 +300,10 @@ class RunAccess:
             total, carry = self._total(variable, feature)
             summand = value if ok is None else f"({value} if {ok} else 0)"
             if carry is None:
-                return _summed(function, f"({total} + {summand})", None, more, feature.kind)
+                return _write_sum(function, f"({total} + {summand})", None, more, feature.kind)
             carry = f"({carry} + carry_of({total}, {summand}))"
             total = f"wrapping_sum({total}, {summand})"
-            return _summed(function, total, carry, more, feature.kind)
+            return _write_sum(function, total, carry, more, feature.kind)
         sign = "<" if function == "min" else ">"
         stored = registers.running(variable, feature, function, self.run)
         better = f"{number} == 0 or {value} {sign} {stored} or {stored} != {stored}"
@@ -311,7 +311,7 @@ class RunAccess:
         return f"({value} if {new} else {stored})", f"{more} > 0"
 
 
-def _summed(function: str, total: str, carry: str | None, number: str, kind: ValueKind) -> ValueText:
+def _write_sum(function: str, total: str, carry: str | None, number: str, kind: ValueKind) -> ValueText:
     """A sum, NULL beyond 64 bits, or its average."""
     some = f"{number} > 0"
     if carry is None:

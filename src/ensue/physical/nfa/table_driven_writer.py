@@ -69,7 +69,7 @@ class TableDrivenWriter(RunsWriter):
                 yield (comment if self.frame.names.readable else "") + text
 
     def _begin(self, out: SourceWriter) -> None:
-        if self._returning():
+        if self._list_return_states():
             out.note("runs that return to a state which processes the event later")
             out(f"back = np.full({len(self.automaton.states)}, -1)")
 
@@ -82,7 +82,7 @@ class TableDrivenWriter(RunsWriter):
             if self._pending():
                 with out.block("if roles & WAITED[state]:"):
                     self._cases("WAITS", "state", self.automaton.states, self._wait).write(out)
-            if self._returning():
+            if self._list_return_states():
                 with out.block("if state == 0:"):
                     self._push_back(out)
             with out.block("if roles & ROLES[state]:"):
@@ -99,7 +99,7 @@ class TableDrivenWriter(RunsWriter):
     def _tabulate(self) -> None:
         """Fills the tables of states and edges."""
         role, masks = self.frame.role, self.frame.any_role
-        states = [(state, self.automaton.out_of(state.number)) for state in self.automaton.states]
+        states = [(state, self.automaton.list_outgoing(state.number)) for state in self.automaton.states]
         edges = [edge for _, out_of in states for edge in out_of]
         firsts = accumulate((len(out_of) for _, out_of in states), initial=0)
         self.tables = {
@@ -110,12 +110,12 @@ class TableDrivenWriter(RunsWriter):
             "TARGETS": [edge.target for edge in edges],
             "ENDS": [int(not out) for _, out in states],
             "COMPLETES": [int(self._completes(s)) for s, _ in states],
-            "BACK": [state.number for state in self._returning()],
+            "BACK": [state.number for state in self._list_return_states()],
         }
         if self.tally.on:
             labels = [(format_state_place(s.number), "") for s, _ in states]
             for label in labels:
-                self.tally.tried(*label)
+                self.tally.count_try(*label)
             self.tables["STATE_ROWS"] = [self.tally.labels[label] for label in labels]
 
     def _push_back(self, out: SourceWriter) -> None:
@@ -123,7 +123,7 @@ class TableDrivenWriter(RunsWriter):
         out.note("runs that returned to their states")
         with out.block("for target in BACK:"), out.block("while back[target] >= 0:"):
             out("q = back[target]", "back[target] = nxt[q]")
-            with self.lists.of("target"):
+            with self.lists.use_state("target"):
                 self._pushes().write(out)
 
     def _nothing_yet(self, out: SourceWriter) -> None:
@@ -151,7 +151,7 @@ class TableDrivenWriter(RunsWriter):
         """Processes the event for the run `r`."""
         place, states = self.lists.list(self.automaton.states[0]), self.automaton.states
         if any(map(self._late_when, states)):
-            self._cases("LATE", "state", states, self._late).write(out)
+            self._cases("LATE", "state", states, self._write_late).write(out)
             with out.block("if late:"):
                 over = lambda into, state: self._over(into, state, "r")
                 self._cases("OVERS", "state", states, over).write(out)
@@ -182,21 +182,21 @@ class TableDrivenWriter(RunsWriter):
         if closing:
             out.note("edges that are closed to it from now on")
             with out.block("if stay:"):
-                out(f"{self.registers.passed('r')} |= closed")
+                out(f"{self.registers.get_closed_edges('r')} |= closed")
         with out.block("if spare:"):
             self.lists.release(out, "r")
 
     def _edges(self) -> tuple[NfaEdge, ...]:
-        return tuple(e for s in self.automaton.states for e in self.automaton.out_of(s.number))
+        return tuple(e for s in self.automaton.states for e in self.automaton.list_outgoing(s.number))
 
-    def _late(self, out: SourceWriter, state: NfaState) -> None:
+    def _write_late(self, out: SourceWriter, state: NfaState) -> None:
         out(f"late = {' or '.join(self._late_when(state)) or 'False'}")
 
     def _late_when(self, state: NfaState) -> list[str]:
         """When a run has expired; there is no gap before a first event."""
         if state.number == 0 and self.automaton.loops:
             return []
-        return self._stale(state) if self.automaton.out_of(state.number) else []
+        return self._write_stale_tests(state) if self.automaton.list_outgoing(state.number) else []
 
     def _guard(self, out: SourceWriter, edge: NfaEdge) -> None:
         if edge.source:
@@ -204,13 +204,13 @@ class TableDrivenWriter(RunsWriter):
             return
         checks = tuple(check for check in edge.checks if not check.each)
         self.guards.guard(out, replace(edge, absences=(), checks=checks), "taken")
-        if tests := [*self._begins(edge)[1:], *self._not_preferred(edge)]:
+        if tests := [*self._begins(edge)[1:], *self._write_preference_tests(edge)]:
             with out.block("if taken:"):
                 out(f"taken = {' and '.join(tests)}")
 
     def _choose(self, out: SourceWriter, state: NfaState) -> None:
         """Writes which edges the run takes, whether it stays, and which edges are closed then."""
-        edges, closed = self.automaton.out_of(state.number), None
+        edges, closed = self.automaton.list_outgoing(state.number), None
         if state.number and edges and self.automaton.loops:
             body = self.frame.source()
             judged = self.gaps.judge(body, state, self._flags(edges))
@@ -226,7 +226,7 @@ class TableDrivenWriter(RunsWriter):
                 follows = " | ".join(moves)
         else:
             follows = "takes"
-            stay = self._stays(state, edges) if state.number and edges else "False"
+            stay = self._write_stay_test(state, edges) if state.number and edges else "False"
         out(f"follows = {follows}", f"stay = {_merge_tests(stay)}")
         if self._closing():
             out(f"closed = {_merge_tests(closed or '0')}")
@@ -271,7 +271,7 @@ class TableDrivenWriter(RunsWriter):
         take = lambda into, edge: self.registers.take(into, edge.variable, "q")
         self._cases("TAKES", "edge", self._edges(), take).write(out)
         states = self.automaton.states
-        with self.lists.of("target"):
+        with self.lists.use_state("target"):
             self._cases("ACCEPTS", "target", states, self._accept_if_final).write(out)
             pushes = self._pushes()
         with out.block("if ENDS[target] != 0:"):
@@ -281,7 +281,7 @@ class TableDrivenWriter(RunsWriter):
                 out("T[STATE_ROWS[target], PASSED] += 1")
             with out.block("if target == state:"):
                 self._add_to_loop(out)
-            if self._returning():
+            if self._list_return_states():
                 with out.block("elif target < state:"):
                     out("nxt[q] = back[target]", "back[target] = q")
             with out.block("else:"):
@@ -310,7 +310,7 @@ class _Lists(RunLists):
         return f"2 * {self._state} + 1" if pending else f"2 * {self._state}"
 
     @contextmanager
-    def of(self, name: str) -> Iterator[None]:
+    def use_state(self, name: str) -> Iterator[None]:
         """In this context, the lists are those of another state."""
         self._state = name
         yield

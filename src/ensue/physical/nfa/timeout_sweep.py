@@ -31,7 +31,7 @@ class TimeoutWriter:
         roles = self.frame.any_role(self.frame.role(a.variable) for a in state.pending)
 
         def visit() -> None:
-            expired = self.guards.expired(state.number)
+            expired = self.guards.write_expiry(state.number)
             assert expired is not None
             with out.block(f"if {expired}:"):
                 self.writer.emit(out, "r", None)
@@ -48,7 +48,7 @@ class TimeoutWriter:
                 if self.frame.intervals:
                     tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
                 access = NegatedEventAccess(self.registers, absence.variable)
-                tests += [self.guards.tested(c, access) for c in absence.conditions]
+                tests += [self.guards.write_test(c, access) for c in absence.conditions]
                 conditions = (f"  with {format_condition(c)}" for c in absence.conditions)
                 out.note(f"!{format_name(absence.variable)}: the match is discarded", *conditions)
                 with out.when(*tests):
@@ -91,7 +91,7 @@ class TimeoutWriter:
             lasting.add(self._emit_lasting, state, over)
         paused: dict[str, list[NfaState]] = {}  # tests of time alone, with the states they expire
         for state in self.automaton.states[1:]:
-            if not state.lasting and self.automaton.out_of(state.number):
+            if not state.lasting and self.automaton.list_outgoing(state.number):
                 for late in self.gaps.out_of_time(state):
                     paused.setdefault(late, []).append(state)
         out.note("of each state the runs, and the matches that wait for the end of their window")
@@ -99,14 +99,14 @@ class TimeoutWriter:
         def visit() -> None:
             for number, text in enumerate(lasting.texts):
                 same = [s for s, n in zip(states, lasting.numbers, strict=True) if n == number]
-                with out.block(f"if {self._is_of(same)}:"):
+                with out.block(f"if {self._write_state_test(same)}:"):
                     out(*text)
             expired = [*([over] if over else []), *(["(flush and waits)"] if pending else [])]
             contiguous = [state for state in states if self._is_contiguous(state)]
             if contiguous:
                 last = self.registers.runs.at("last_index", "r")
-                expired.append(f"(({self._is_of(contiguous)}) and counts[k] != {last})")
-            expired += [f"(({self._is_of(same)}) and ({late}))" for late, same in paused.items()]
+                expired.append(f"(({self._write_state_test(contiguous)}) and counts[k] != {last})")
+            expired += [f"(({self._write_state_test(same)}) and ({late}))" for late, same in paused.items()]
             if not expired:
                 out("p = r")
                 return
@@ -130,13 +130,13 @@ class TimeoutWriter:
         if self._is_contiguous(state):
             ended.append(f"counts[k] != {self.registers.runs.at('last_index', 'r')}")
         ended = list(dict.fromkeys(ended))
-        with out.block(f"if {self.registers.passed('r')} & {EMITTED} == 0 and ({' or '.join(ended)}):"):
+        with out.block(f"if {self.registers.get_closed_edges('r')} & {EMITTED} == 0 and ({' or '.join(ended)}):"):
             counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
             self.writer.complete(out, state, "r")
             self.frame.tally.on = counting
-            out(f"{self.registers.passed('r')} |= {EMITTED}")
+            out(f"{self.registers.get_closed_edges('r')} |= {EMITTED}")
 
-    def _is_of(self, states: list[NfaState]) -> str:
+    def _write_state_test(self, states: list[NfaState]) -> str:
         """Whether the current list is that of one of some states."""
         return " or ".join(f"place == {self.writer.lists.place(state)}" for state in states)
 

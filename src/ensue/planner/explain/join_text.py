@@ -68,7 +68,7 @@ def explain_archive_join(
     if archive_join.limit is not None:
         lines.append(f"  limit    {archive_join.limit.count} a live match")
     lines += _explain_access(decision, latency)
-    for past in decision.pasts:
+    for past in decision.archives:
         if (warning := describe_unclustered(past, decision)) is not None:
             lines.append("  warning  " + warning.replace("\n", "\n           "))
     names = ["live", *(f"archive {format_name(join.archive)}" for join in archive_join.joins)]
@@ -100,7 +100,7 @@ def _explain_archive(
 ) -> Iterator[str]:
     facts = [archive.kind, archive.events, *([archive.layout] if archive.layout else [])]
     yield f"  archive  {format_name(join.archive)}: {', '.join(facts)}"
-    side = decision.pasts[number] if decision.pasts else None
+    side = decision.archives[number] if decision.archives else None
     rate = "" if side is None else _describe_rate(side.matches, assumed=side.assumed)
     yield f"           {_describe_pattern(join.query)}{rate}, reach {archive.reach}"
     by = "all objects together, as ON has no key"
@@ -156,7 +156,7 @@ def analyze_archive_join(
     for name, count in zip(names, counts, strict=True):
         reads = f"{count.reads:,} {'read' if count.reads == 1 else 'reads'}"
         files = f"{count.files:,} {'file' if count.files == 1 else 'files'}"
-        past = next((p for p in decision.pasts if p.name == name), None)
+        past = next((p for p in decision.archives if p.name == name), None)
         all_found = "-" if past is None else format_number(past.rows * past.matches)
         table += [
             (f"{format_name(name)}: events", "", f"{count.events:,}",

@@ -338,7 +338,7 @@ class _AutomatonDrawing:
 
     def _label_loops(self, state: NfaState) -> list[tuple[str, bool]]:
         """Returns the lines above a state, and whether each names an event."""
-        edges = [e for e in self.automaton.out_of(state.number) if e.target == e.source]
+        edges = [e for e in self.automaton.list_outgoing(state.number) if e.target == e.source]
         return [(line, not n) for edge in edges for n, line in enumerate(self.labels[edge])]
 
     # ----------------------------------------------------------------------------- layout
@@ -366,7 +366,7 @@ class _AutomatonDrawing:
     def _measure_gap(self, column: list[NfaState]) -> float:
         """Returns the way to the next column: as wide as the labels of the edges."""
         widest = 80.0
-        for edge in (e for s in column for e in self.automaton.out_of(s.number)):
+        for edge in (e for s in column for e in self.automaton.list_outgoing(s.number)):
             label = max(measure_text(line, mono=True) for line in self.labels[edge])
             names = self.legend.label_negations(edge.absences)
             pills = sum(measure_pill(name) + 6 for name in names)

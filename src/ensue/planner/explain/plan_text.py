@@ -220,7 +220,7 @@ def _explain_automaton(plan: PhysicalPlan, automaton: Nfa) -> Iterator[str]:
     for state in automaton.states[:MAX_STATES]:
         accepting = " (match)" if state.accepting else ""
         yield f"  state {state.number}{accepting}: {_describe_state(plan, state)}"
-        for edge in automaton.out_of(state.number):
+        for edge in automaton.list_outgoing(state.number):
             target = "stays" if edge.target == edge.source else f"to state {edge.target}"
             event = _format_event(plan, edge.variable)
             yield f"    {' '.join([*list_keywords(plan, edge), event, target])}"
@@ -337,7 +337,7 @@ def _explain_compact(plan: PhysicalPlan, compact: CompactPlan) -> Iterator[str]:
     yield f"compact: {COMPACT_OUTPUTS[compact.answer]}"
     for state in range(compact.states):
         accepting = " (match)" if state in compact.accepting else ""
-        steps = compact.out_of(state)
+        steps = compact.list_outgoing(state)
         if not steps and accepting:
             continue
         yield f"  state {state}{accepting}" + (": start" if state == 0 else "")
@@ -473,7 +473,7 @@ def _explain_decisions(plan: PhysicalPlan) -> Iterator[str]:
 
 
 def _describe_load(plan: PhysicalPlan) -> str:
-    load = Cardinalities.of(plan.query, plan.roles, plan.statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, plan.statistics)
     where = "in a window" if plan.query.within is not None else "at a time"
     if isinstance(plan.query.within, ByEvents):
         where = "in a window, by the query"

@@ -22,8 +22,8 @@ from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.svg import LINE, Canvas, TreeBox, cut_text, draw_tree, measure_text, wrap_text
 
 _SKIPS = {
-    RowSkipTarget.PAST_LAST: "behind its last row",
-    RowSkipTarget.NEXT: "at the row behind its first",
+    RowSkipTarget.PAST_LAST: "after its last row",
+    RowSkipTarget.NEXT: "at the row after its first",
     RowSkipTarget.FIRST: "at its first row of {}",
     RowSkipTarget.LAST: "at its last row of {}",
 }
@@ -73,26 +73,26 @@ def _explain_clause(plan: RowPatternPlan, texts: ClauseTexts) -> Iterator[str]:
     skip = plan.row_pattern.skip
     yield f"pattern    {texts.pattern}"
     yield f"rows       {plan.row_pattern.rows.value}"
-    yield f"after      a match the search goes on {_SKIPS[skip.to].format(skip.name)}"
-    yield f"partition  {', '.join(texts.partition) or 'none: all rows are one'}"
-    yield f"order      {', '.join(texts.order) or 'none: as rows come'}"
+    yield f"after      a match the search continues {_SKIPS[skip.to].format(skip.name)}"
+    yield f"partition  {', '.join(texts.partition) or 'none: all rows are one partition'}"
+    yield f"order      {', '.join(texts.order) or 'none: order of arrival'}"
     yield f"window     {'none' if texts.within is None else f'less than {texts.within}'}"
 
 
 def _explain_conditions(plan: RowPatternPlan, texts: ClauseTexts, compiled: bool | None) -> Iterator[str]:
     width = max(len(name) for name in plan.automaton.variables)
-    yield "scan: one bit a row and variable, for whole columns"
+    yield "scan: one bit per row and variable, computed for whole columns"
     for name, conditions in zip(plan.automaton.variables, texts.alone, strict=True):
         yield f"  {name:<{width}}  {' AND '.join(conditions) or 'every row'}"
     if plan.is_decided_by_rows:
-        yield "rows alone decide: one pass back and one forth, without coming back to a choice"
+        yield "single rows decide: one pass backward and one forward, without backtracking"
         return
     yield f"conditions on the match, {_COMPILED[compiled]}"
     for name, conditions in zip(plan.automaton.variables, texts.matched, strict=True):
         if conditions:
             yield f"  {name:<{width}}  {' AND '.join(conditions)}"
     if texts.within is not None:
-        yield f"  every row is less than {texts.within} behind the first"
+        yield f"  every row is less than {texts.within} after the first"
 
 
 def _explain_automaton(plan: RowPatternPlan) -> Iterator[str]:
@@ -101,14 +101,14 @@ def _explain_automaton(plan: RowPatternPlan) -> Iterator[str]:
     yield f"automaton of {count}, the preferred choice first"
     for number, choices in enumerate(entries[:MAX_ENTRIES]):
         shown = "; ".join(_describe_choice(choice, plan.automaton.variables) for choice in choices)
-        yield f"  {number}: {shown or 'no way on'}"
+        yield f"  {number}: {shown or 'no transition'}"
     if len(entries) > MAX_ENTRIES:
         yield f"  and {len(entries) - MAX_ENTRIES:,} more"
 
 
 def _describe_choice(choice: RowTransition, variables: tuple[str, ...]) -> str:
     at = " at the first row" if choice.at_start else ""
-    at += " behind the last row" if choice.at_end else ""
+    at += " after the last row" if choice.at_end else ""
     if choice.variable == END:
         return f"match{at}"
     excluded = ", left out of the result" if choice.excluded else ""
@@ -120,8 +120,8 @@ def _explain_length(plan: RowPatternPlan) -> Iterator[str]:
     length = "of any length" if longest is None else f"of at most {_format_count(longest, 'row')}"
     yield f"a match is {length}"
     yield (
-        f"it looks back {_format_count(plan.back, 'row')} before its own, and ahead "
-        f"{_format_count(plan.awaited, 'row')} behind them"
+        f"it reads {_format_count(plan.back, 'row')} before its own rows, and "
+        f"{_format_count(plan.awaited, 'row')} after them"
     )
     yield f"streams: {_describe_streaming(plan, longest)}"
 
@@ -135,7 +135,7 @@ def _describe_streaming(plan: RowPatternPlan, longest: int | None) -> str:
         return "a row is decided by later rows, or when time has passed its window"
     if longest is None:
         return (
-            "live, rows are kept for as long as they may become a match; on Spark refused "
+            "live, rows are kept while they may become part of a match; refused on Spark "
             "without WITHIN or bounded quantifiers"
         )
     rows = _format_count(max(0, longest - 1) + plan.awaited, "further row")

@@ -51,7 +51,7 @@ def score_stpm(keys: IdleKeys, gaps: "GapHistogram") -> Floats:
 
 def score_need(keys: IdleKeys, gaps: "GapHistogram", now: float, horizon: float) -> Floats:
     """The discounted probability that a key is needed; 1 at its deadline."""
-    by_event = gaps.needed(keys.state, now - keys.last, horizon)
+    by_event = gaps.estimate_need(keys.state, now - keys.last, horizon)
     by_time = np.exp(-np.maximum(keys.deadline - now, 0.0) / horizon)
     return np.maximum(by_event, by_time)
 
@@ -142,7 +142,7 @@ class GapHistogram:
         """p by state: the probability that another event follows; 0.5 for unseen states."""
         return np.where(self.seen, self._steps().sum(1), 0.5)
 
-    def needed(self, state: Ints, age: Floats, horizon: float) -> Floats:
+    def estimate_need(self, state: Ints, age: Floats, horizon: float) -> Floats:
         """N for each key: its state, the age u of its last event, and h."""
         if not len(state):
             return np.zeros(0)
@@ -293,7 +293,7 @@ class EvictionPolicy:
         """The order of keys by score; events are sorted by key, and begin at the rows `first`."""
         last = first + count - 1
         times = get_end_times(events, self._shape).astype(np.float64)
-        due = self._deadlines.of(events, first, now)
+        due = self._deadlines.compute_deadlines(events, first, now)
         due = np.where(due == self._deadlines.never, np.inf, due.astype(np.float64))
         state = self._observed.get_states(events, last, count)
         keys = IdleKeys(times[first], times[last], state, due)

@@ -50,13 +50,13 @@ class KeyCohorts:
         """Feeds each event to the cohort of its key."""
         if len(self._all) == 1:
             self._all[0].rows += piece.num_rows
-            return [self._all[0].matcher.feed(StageInput.of(piece))]
+            return [self._all[0].matcher.feed(StageInput.from_events(piece))]
         found, place = [], self.place[codes]
         for number, cohort in enumerate(self._all):
             rows = np.flatnonzero(place == number)
             if len(rows):
                 cohort.rows += len(rows)
-                found.append(cohort.matcher.feed(StageInput.of(take_rows(piece, rows))))
+                found.append(cohort.matcher.feed(StageInput.from_events(take_rows(piece, rows))))
         return found
 
     def settle(self, now: float) -> list[Tables]:

@@ -132,7 +132,7 @@ class WindowDeadlines:
         self._windows = windows if self._real else tuple(map(math.floor, windows))
         self.never: float = np.inf if self._real else np.iinfo(np.int64).max
 
-    def of(self, events: pa.Table, first: Codes, now: float | None) -> Times:
+    def compute_deadlines(self, events: pa.Table, first: Codes, now: float | None) -> Times:
         """The next deadline after `now` of keys whose events begin at the rows `first`.
 
         Any event may be the first of a match that waits for the end of its window.

@@ -41,7 +41,7 @@ class SpillFile:
     bytes: int
     checksum: int
 
-    def described(self) -> list[Any]:
+    def to_list(self) -> list[Any]:
         """The values in a saved state."""
         return [self.name, self.rows, self.bytes, self.checksum]
 

@@ -85,7 +85,7 @@ class SpillingMatcher:
     def feed(self, batch: StageInput) -> Tables:
         """The matches that the next events complete."""
         events = batch.bare
-        events = events.filter(pa.array(self._reads.of(events, self._shape)))
+        events = events.filter(pa.array(self._reads.compute_mask(events, self._shape)))
         found: list[Tables] = []
         for piece in self._split(events):
             codes = self._encode(piece)
@@ -114,16 +114,16 @@ class SpillingMatcher:
         now = times[-1].item()
         self._note_time(times[0].item())
         self._cohorts.grow(len(self._keys))
-        wanted = np.unique(codes[self._spilled.holds(codes)])
-        self.misses += len(wanted)
+        missing = np.unique(codes[self._spilled.holds(codes)])
+        self.misses += len(missing)
         found: list[Tables] = []
-        restored = self._take_spilled(wanted)
+        restored = self._take_spilled(missing)
         if self._would_exceed(piece.num_rows + len(restored[1]), codes):
             found += self._evict(np.unique(codes))
-        if len(wanted):
+        if len(missing):
             self._resident.add(*restored)
             events = sort_events(restored[0], self._shape)
-            found += self._cohorts.add(wanted, events, self._resident, self._now)
+            found += self._cohorts.add(missing, events, self._resident, self._now)
         # including the keys just evicted: all states must be those of `now`
         found += self._advance_spilled(self._spilled.find_due(now), now)
         self._incoming_bytes = 0.0
@@ -156,7 +156,7 @@ class SpillingMatcher:
         if found:
             return found[0] if len(found) == 1 else [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
         if self._empty is None:
-            none = StageInput.of(create_empty_table(self._shape.arrow))
+            none = StageInput.from_events(create_empty_table(self._shape.arrow))
             self._empty = self._cohorts.fresh().feed(none)
         return self._empty
 
@@ -182,7 +182,7 @@ class SpillingMatcher:
             found.append(self._replay(table).advance(now))
             self._spilled.put(
                 table, known, get_end_times(table, self._shape),
-                lambda table, first: self._deadlines.of(table, first, now),
+                lambda table, first: self._deadlines.compute_deadlines(table, first, now),
             )  # fmt: skip
             self._cohorts.place[group[~self._spilled.holds(group)]] = 0
         return found
@@ -413,7 +413,7 @@ class SpillingMatcher:
 
     def save_apart(self) -> bytes:
         """Serialized state without the segments."""
-        segments = [(s.described(), alive) for s, alive in self._spilled.segments()]
+        segments = [(s.to_list(), alive) for s, alive in self._spilled.segments()]
         return self._pack(create_empty_table(self._shape.arrow), segments)
 
     @property
@@ -465,7 +465,7 @@ class SpillingMatcher:
         self._spilled.put(table, codes[order], times, self._compute_deadlines)
 
     def _compute_deadlines(self, table: pa.Table, first: Codes) -> npt.NDArray[Any]:
-        return self._deadlines.of(table, first, self._now)
+        return self._deadlines.compute_deadlines(table, first, self._now)
 
     def _encode(self, table: pa.Table) -> Codes:
         columns = [table.column(name) for name in self.unit.key]

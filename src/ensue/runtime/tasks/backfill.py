@@ -41,7 +41,7 @@ class BackfillCut:
         """The number of the last slice."""
         return len(self.bounds)
 
-    def end_of(self, number: int) -> float:
+    def get_slice_end(self, number: int) -> float:
         """The end of a slice."""
         return self.bounds[number] if number < len(self.bounds) else self.at
 
@@ -111,12 +111,12 @@ class BackfillTask:
         """Advances to the beginning of a slice, slice by slice: a later stage needs the matches
         of a slice before it reaches the end of that slice."""
         while self._next < slice:
-            found = self.task.release(self.cut.end_of(self._next))
+            found = self.task.release(self.cut.get_slice_end(self._next))
             for packed in pack_outputs(self.chain, self.number, found):
                 yield PackedSlice(self._next, packed)
             self._next += 1
 
-    def saved(self) -> BackfillState:
+    def save_state(self) -> BackfillState:
         """The state of the task for the stream."""
         self.task.cut = self.cut.at
         due = self.task.due()

@@ -80,7 +80,7 @@ class SuspendedKeys:
         more = keys.append_column(UNTIL, pa.array(until, pa.int64()))
         self._known = more if self._known is None else pa.concat_tables([self._known, more])
 
-    def of(self, events: pa.Table) -> npt.NDArray[np.bool_]:
+    def find_suspended(self, events: pa.Table) -> npt.NDArray[np.bool_]:
         """Which events belong to a suspended key."""
         if self._known is None or not events.num_rows:
             return np.zeros(events.num_rows, np.bool_)

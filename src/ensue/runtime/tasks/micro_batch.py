@@ -29,7 +29,7 @@ def write_archive_files(task: Task, stage: PipelineStage) -> list[AddedFile]:
 def get_lookup_counters(task: Task) -> LookupCounters:
     """The archive reads of a task so far, and its recent events."""
     matcher = task.matcher
-    return matcher.looked_up() if isinstance(matcher, ArchiveBuffer) else LookupCounters()
+    return matcher.get_lookup_counters() if isinstance(matcher, ArchiveBuffer) else LookupCounters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def run_task(
     accepted = task.accept(blobs, late_before, share)
     shed = accepted.shed
     found = task.release(now) if now is not None else []
-    looked = get_lookup_counters(task).since(lookups)
+    looked = get_lookup_counters(task).subtract(lookups)
     files = write_archive_files(task, chain.stages[number])
     matched = perf_counter_ns()
     due = task.due()

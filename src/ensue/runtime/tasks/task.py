@@ -69,7 +69,7 @@ class Task:
         self.matcher = create_task_matcher(self.stage, place, chain.count_key_groups(number))
         self._sortable = chain.source.sortable(self.stage.arrival)
         self.waiting = create_empty_table(get_input_schema(chain, number, self.stage.arrival))
-        self.made: dict[str, pa.Table] = {}  # buffered complex events
+        self.complex_events: dict[str, pa.Table] = {}  # buffered complex events
         self.arrived = 0  # number of events, where the task itself counts them
         self.watermark: float | None = None  # of the stream
         self.cut: float | None = None  # end of the history that was backfilled
@@ -104,7 +104,7 @@ class Task:
         watermarks = [w for w in (watermark, self.watermark) if w is not None]
         if watermarks:
             late, events = self._split_at(events, max(watermarks))
-        events, lost = self._shed(events, shed)
+        events, lost = self._drop_shed(events, shed)
         if events.num_rows:
             self.waiting = pa.concat_tables([self.waiting, self._number(events)])
         if late.num_rows:  # one of several tasks delivers it
@@ -119,9 +119,9 @@ class Task:
             return events.slice(0, 0), events
         return events.filter(pa.array(before)), events.filter(pa.array(~before))
 
-    def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, ShedKeys]:
+    def _drop_shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, ShedKeys]:
         """The events without those of shed keys, and the counts of these."""
-        suspended = self.given_up.of(events)
+        suspended = self.given_up.find_suspended(events)
         count = int(suspended.sum())
         if count:
             events = events.filter(pa.array(~suspended))
@@ -153,14 +153,14 @@ class Task:
         schema = self.waiting.schema
         if self._counts:
             schema = self.chain.source.arrow
-        raw, made = [create_empty_table(schema)], {n: [t] for n, t in self.made.items()}
+        raw, complex_events = [create_empty_table(schema)], {n: [t] for n, t in self.complex_events.items()}
         for blob in blobs:
             name, table = unpack_table(blob)
             if name is None:
                 raw.append(table.select(schema.names).cast(schema))
             else:
-                made.setdefault(name, []).append(table.cast(self.stage.takes[name]))
-        self.made = {name: pa.concat_tables(tables) for name, tables in made.items()}
+                complex_events.setdefault(name, []).append(table.cast(self.stage.takes[name]))
+        self.complex_events = {name: pa.concat_tables(tables) for name, tables in complex_events.items()}
         return pa.concat_tables(raw)
 
     def renew(self, version: SubscriptionVersion) -> None:
@@ -189,35 +189,37 @@ class Task:
         self.given_up.forget_before(watermark)
         now = watermark - self.stage.hold
         released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < now)
-        made: dict[str, pa.Table] = {}
+        complex_events: dict[str, pa.Table] = {}
         left: dict[str, pa.Table] = {}
-        for name, table in self.made.items():
+        for name, table in self.complex_events.items():
             done, later = _split(table, get_complex_end_times(table, self._sortable) < now)
-            made |= {name: done} if done.num_rows else {}
+            complex_events |= {name: done} if done.num_rows else {}
             left |= {name: later} if later.num_rows else {}
-        self.made = left
-        found = self._feed(released, made)
+        self.complex_events = left
+        found = self._feed(released, complex_events)
         passed = self.matcher.advance(now)
         return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
 
     def finish(self) -> list[pa.Table]:
         """The remaining matches at the end of the stream."""
         released, self.waiting = self.waiting, self.waiting.slice(0, 0)
-        made, self.made = self.made, {}
-        found = self._feed(released, made)
+        complex_events, self.complex_events = self.complex_events, {}
+        found = self._feed(released, complex_events)
         left = self.matcher.finish()
         return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
 
-    def _feed(self, released: pa.Table, made: dict[str, pa.Table]) -> list[pa.Table]:
+    def _feed(self, released: pa.Table, complex_events: dict[str, pa.Table]) -> list[pa.Table]:
         ordered = sort_events(released, self._sortable)
-        return self.matcher.feed(StageInput(ordered, made, self.stage.arrival))
+        return self.matcher.feed(StageInput(ordered, complex_events, self.stage.arrival))
 
     def due(self) -> float | None:
         """The watermark after which `release` has an effect without further events."""
         times = [] if (due := self.matcher.deadline()) is None else [due]
         if self.waiting.num_rows:
             times.append(get_end_times(self.waiting, self._sortable).min().item())
-        times += [get_complex_end_times(t, self._sortable).min().item() for t in self.made.values() if t.num_rows]
+        times += [
+            get_complex_end_times(t, self._sortable).min().item() for t in self.complex_events.values() if t.num_rows
+        ]
         return min(times) + self.stage.hold if times else None
 
     @property
@@ -231,7 +233,7 @@ class Task:
     @property
     def waiting_events(self) -> int:
         """The number of buffered events."""
-        return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
+        return sum(int(t.num_rows) for t in (self.waiting, *self.complex_events.values()))
 
     def tell_oldest(self, oldest: float) -> None:
         """Notes the oldest event of the stream on any task."""
@@ -250,7 +252,7 @@ class Task:
         if now is None or self.cut is None or self.oldest is None or self._joined:
             return
         if now > self.cut:
-            shown = self.chain.clock.shown
+            shown = self.chain.clock.format_time
             raise StateError(
                 f"there is a gap between history and stream: the history ends at "
                 f"{shown(self.cut)}, and the first event of the stream is of {shown(self.oldest)}"
@@ -260,7 +262,7 @@ class Task:
 
     @property
     def state_bytes(self) -> int:
-        waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.made.values())
+        waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.complex_events.values())
         return waiting + self.matcher.state_bytes
 
     @property
@@ -286,7 +288,7 @@ class Task:
         if self.version is not None:
             header |= {"version": asdict(self.version)}
         blobs = {"waiting": serialize_table(self.waiting), "matcher": matcher}
-        blobs |= {f"made {name}": serialize_table(table) for name, table in self.made.items()}
+        blobs |= {f"made {name}": serialize_table(table) for name, table in self.complex_events.items()}
         if len(self.given_up):
             blobs["given up"] = self.given_up.save()
         return pack_state(header, {}, blobs)
@@ -304,7 +306,7 @@ class Task:
         task.waiting = deserialize_table(blobs.pop("waiting")).cast(task.waiting.schema)
         for name, schema in task.stage.takes.items():
             if f"made {name}" in blobs:
-                task.made[name] = deserialize_table(blobs.pop(f"made {name}")).cast(schema)
+                task.complex_events[name] = deserialize_table(blobs.pop(f"made {name}")).cast(schema)
         if "given up" in blobs:
             task.given_up.restore(blobs.pop("given up"))
         if "version" in header:
@@ -334,7 +336,7 @@ class Task:
 def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa.Schema:
     """The input columns of a task, including the columns `arrival` of the arrival order."""
     stage = chain.stages[number]
-    schema = chain.source.arriving(arrival)
+    schema = chain.source.get_arrival_schema(arrival)
     if isinstance(stage, RoutingStage):
         schema = pa.schema([*schema, *stage.added, pa.field(COPY, pa.int64())])
     return schema

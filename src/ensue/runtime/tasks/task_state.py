@@ -341,7 +341,7 @@ def require_same_job(then_: str, now_: str, what: str = "checkpoint") -> None:
 
 def _split_job(job: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a job that error messages name."""
-    queries, rest = job["asked"], {name: v for name, v in job.items() if name != "asked"}
+    queries, rest = job["queries"], {name: v for name, v in job.items() if name != "queries"}
     definitions = {n: text for q in queries for n, text in q.get("definitions", {}).items()}
     emit = [name for query in queries for name in query.get("emit", ())]
     parts = {"definitions": definitions, "emit": emit} if definitions else {}

@@ -12,17 +12,17 @@ from ensue.ir.values import parse_duration
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema
 
-# Spark keeps microseconds in 64 bits: no watermark is beyond
+# Spark stores microseconds in 64 bits, which limits its watermark
 MAX_WATERMARK_MS = 9_000_000_000_000_000
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkClock:
-    """Between milliseconds from 1970 on, as Spark has a watermark, and a matcher's time.
+    """Converts between Spark's watermark, in milliseconds since 1970, and the time of a matcher.
 
-    A column of numbers is taken for milliseconds. Spark's own watermark begins at 0 and stops at
-    `FURTHEST_MS`. Before and behind, key groups go by the newest times that tasks tell them.
+    A numeric column counts milliseconds. Spark's own watermark is between 0 and
+    `MAX_WATERMARK_MS`; outside, key groups use the newest times that tasks report.
 
     >>> clock = WatermarkClock(ValueKind.TIMESTAMP, 1_000)
     >>> clock.time(5), clock.time(-5), clock.timer(4_999), clock.timer(5_000)
@@ -33,7 +33,7 @@ class WatermarkClock:
     per_ms: int  # units of the matcher's time in a millisecond
 
     def time(self, ms: int) -> float:
-        """Milliseconds in the matcher's time, rounded down where it cannot tell them apart."""
+        """Converts milliseconds to the matcher's time, rounded down to its precision."""
         time = ms * self.per_ms
         if self.kind is not ValueKind.FLOAT:
             return max(_LEAST, min(time, _MOST))
@@ -45,26 +45,26 @@ class WatermarkClock:
         return self.time(watermark_ms) if watermark_ms > 0 else None
 
     def newest_ms(self, ends: npt.NDArray[Any]) -> int | None:
-        """The newest of some times, as Spark's watermark takes it; None for none."""
+        """The newest time in milliseconds, for Spark's watermark; None if there is none."""
         if not len(ends):
             return None
         newest = math.floor(ends.max().item() // self.per_ms)
         return min(newest, _MOST) if newest >= _LEAST else None
 
     def following(self, time: float) -> float:
-        """The first moment behind another one.
+        """The smallest time after another one.
 
         >>> WatermarkClock(ValueKind.INTEGER, 1).following(7)
         8
         """
         return math.nextafter(time, math.inf) if self.kind is ValueKind.FLOAT else time + 1
 
-    def shown(self, time: float) -> str:
-        """A moment of the matcher's time as an error writes it.
+    def format_time(self, time: float) -> str:
+        """Formats a time for error messages.
 
         >>> print(
-        ...     WatermarkClock(ValueKind.TIMESTAMP, 1_000).shown(1_500_000),
-        ...     WatermarkClock(ValueKind.INTEGER, 1).shown(7),
+        ...     WatermarkClock(ValueKind.TIMESTAMP, 1_000).format_time(1_500_000),
+        ...     WatermarkClock(ValueKind.INTEGER, 1).format_time(7),
         ... )
         1970-01-01T00:00:01.500000 7
         """
@@ -73,12 +73,12 @@ class WatermarkClock:
         return str(np.datetime64(int(time), "us" if self.per_ms == 1_000 else "ns"))
 
     def timer(self, due: float) -> int:
-        """The first watermark of Spark that has passed a time."""
+        """The first of Spark's watermarks that has passed a time."""
         return min(max(1, math.floor(due // self.per_ms) + 1), _MOST)
 
 
 def fits_spark_watermark(ms: int) -> bool:
-    """Whether Spark has this watermark too, be it as far behind the newest event as it may."""
+    """Whether Spark can represent this watermark, with any delay behind the newest event."""
     return 0 < ms < MAX_WATERMARK_MS // 2
 
 
@@ -90,14 +90,14 @@ def create_clock(shape: StreamSchema) -> WatermarkClock:
 
 
 def convert_length(length: object, shape: StreamSchema, name: str) -> float:
-    """A length of time in the matcher's time; `name` is that of the argument that it is of."""
+    """Converts the value of the argument `name` to a length in the matcher's time."""
     clock = create_clock(shape)
     if isinstance(length, str) and is_calendar_time(shape):
         return parse_duration(length) * clock.per_ms // 1_000_000
     if not is_calendar_time(shape) and isinstance(length, int | float) and length >= 0:
         return length
-    wanted = "as '2 hours'" if is_calendar_time(shape) else "a number, as the time column holds numbers"
-    raise EventError(f"{name}={length!r} is not a length of time\n  hint: {wanted}")
+    hint = "as '2 hours'" if is_calendar_time(shape) else "a number, as the time column holds numbers"
+    raise EventError(f"{name}={length!r} is not a length of time\n  hint: {hint}")
 
 
 def is_calendar_time(shape: StreamSchema) -> bool:

@@ -46,9 +46,9 @@ def pack_events(
         if key_groups is not None:
             yield from _by_key_group(chain, number, events, key_groups, EVENTS)
             continue
-        wanted = events.filter(pa.array(reads.of(events, chain.source.shape)))
-        if wanted.num_rows:
-            yield from _by_key_group(chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS)
+        selected = events.filter(pa.array(reads.compute_mask(events, chain.source.shape)))
+        if selected.num_rows:
+            yield from _by_key_group(chain, number, selected, _hash_keys(chain, number, selected, reads.key), EVENTS)
 
 
 def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) -> Iterator[PackedTable]:
@@ -66,17 +66,17 @@ def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Ite
     """The output of a stage: delivered tables, and complex events for later stages."""
     stage = chain.stages[number]
     outputs = {output.number: output for output in stage.outputs}
-    for output, table in stage.delivered(found):
-        for piece in _pieces(outputs[output].given(table)):
+    for output, table in stage.iterate_outputs(found):
+        for piece in _pieces(outputs[output].convert(table)):
             yield PackedTable(len(chain.stages), 0, output, serialize_table(piece))
-    for name, table in stage.sent(found):
+    for name, table in stage.iterate_forwarded(found):
         if not table.num_rows:
             continue
         marked = table.replace_schema_metadata({_NAME: name.encode()})
         for later in range(number + 1, len(chain.stages)):
             if name in chain.stages[later].takes:
                 key = [get_layer_column(field) for field in chain.stages[later].reads.key]
-                yield from _by_key_group(chain, later, marked, _hashed(chain, later, marked, key), COMPLEX_EVENTS)
+                yield from _by_key_group(chain, later, marked, _hash_keys(chain, later, marked, key), COMPLEX_EVENTS)
 
 
 def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[PackedTable]:
@@ -106,7 +106,7 @@ def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
     return metadata[_NAME].decode(), table.replace_schema_metadata(None)
 
 
-def _hashed(chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+def _hash_keys(chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     return assign_key_groups(events, key, chain.count_key_groups(number), chain.source.shape.unit)
 
 

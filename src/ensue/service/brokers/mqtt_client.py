@@ -163,7 +163,7 @@ class MqttSession:
         if self._connected.done():
             return
         if reason.is_failure:
-            self._connected.set_exception(self._rejected(reason))
+            self._connected.set_exception(self._build_rejection(reason))
             return
         self.resumed = bool(flags.session_present)
         self.largest = getattr(properties, "MaximumPacketSize", None)
@@ -189,7 +189,7 @@ class MqttSession:
         if future is None or future.done():
             return
         if reason.is_failure:
-            future.set_exception(self._rejected(reason))
+            future.set_exception(self._build_rejection(reason))
         else:
             future.set_result(None)
 
@@ -269,7 +269,7 @@ class MqttSession:
     def _where(self) -> str:
         return f"the MQTT broker at {self._access.shown}"
 
-    def _rejected(self, reason: ReasonCode) -> MqttSessionError:
+    def _build_rejection(self, reason: ReasonCode) -> MqttSessionError:
         return MqttSessionError(f"{self._where} rejects the request: {str(reason).lower()}")
 
 

@@ -11,7 +11,7 @@ from ensue.service.delivery.addresses import RefusedDeliveryError
 from ensue.service.delivery.retry_queue import Backoff, RandomSource
 from ensue.service.delivery.sink import DeliveryError, Sink
 from ensue.service.notification import Notification
-from ensue.service.store import target_store as targets
+from ensue.service.store import target_store
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class AttemptResult:
 class DeliveryAttempt:
     """A running attempt; `cut` cancels it, and unanswered notifications count as untried."""
 
-    def __init__(self, work: targets.PendingDeliveries, sink: Sink, stopping: Callable[[], bool]) -> None:
+    def __init__(self, work: target_store.PendingDeliveries, sink: Sink, stopping: Callable[[], bool]) -> None:
         self._work = work
         self._sink = sink
         self._stopping = stopping
@@ -75,7 +75,7 @@ class DeliveryAttempt:
         """
         due, fresh = deque(due.notification for due in self._work.due), deque(self._work.fresh)
         result = AttemptResult()
-        width = 1 if self._work.target.state == targets.FAILING else at_once
+        width = 1 if self._work.target.state == target_store.FAILING else at_once
         doubt: DeliveryError | None = None  # the last failure without a later success
         alone = False  # the pending notification decides about the receiver
         numbers: dict[asyncio.Task[DeliveryError | None], int] = {}
@@ -137,17 +137,17 @@ class RetryPolicy:
 
 
 def compute_outcome(
-    work: targets.PendingDeliveries, result: AttemptResult, policy: RetryPolicy, now: float, chance: RandomSource
-) -> targets.DeliveryOutcome:
+    work: target_store.PendingDeliveries, result: AttemptResult, policy: RetryPolicy, now: float, chance: RandomSource
+) -> target_store.DeliveryOutcome:
     """Computes the outcome to record after an attempt."""
     target, backoff = work.target, policy.backoff
     attempts = {due.notification.number: due.attempts for due in work.due}
-    failed: dict[int, targets.FailedDelivery] = {}
+    failed: dict[int, target_store.FailedDelivery] = {}
     for number, problem in result.failed.items():
         tries = attempts.get(number, 0) + 1
         wait = backoff.after(tries, chance, problem.retry_after)
         dead = policy.attempts is not None and tries >= policy.attempts
-        failed[number] = targets.FailedDelivery(tries, now + wait, problem.why, dead)
+        failed[number] = target_store.FailedDelivery(tries, now + wait, problem.why, dead)
     sent = set(result.sent)
     cursor = target.cursor
     for notification in work.fresh:
@@ -166,20 +166,20 @@ def compute_outcome(
         "expired": len(work.lost),
     }
     settled = frozenset(known & attempts.keys()) | frozenset(work.lost)
-    outcome = targets.DeliveryOutcome(target, cursor, settled, failed, counted=counted)
+    outcome = target_store.DeliveryOutcome(target, cursor, settled, failed, counted=counted)
     retried_only = attempts.keys() >= failed.keys()
     return _with_state(outcome, result, backoff, now, chance, retried_only=retried_only)
 
 
 def _with_state(
-    outcome: targets.DeliveryOutcome,
+    outcome: target_store.DeliveryOutcome,
     result: AttemptResult,
     backoff: Backoff,
     now: float,
     chance: RandomSource,
     *,
     retried_only: bool,
-) -> targets.DeliveryOutcome:
+) -> target_store.DeliveryOutcome:
     """Adds the new state of the target."""
     before, problem = outcome.target, result.stopped
     if problem is None and result.sent:
@@ -189,13 +189,13 @@ def _with_state(
         return replace(outcome, **{name: getattr(before, name) for name in unchanged})
     failures = 1 if result.sent else before.failures + 1
     if problem.gone:
-        return replace(outcome, state=targets.OFF, reason=problem.why, failures=failures)
+        return replace(outcome, state=target_store.OFF, reason=problem.why, failures=failures)
     if result.failed and retried_only and not _concerns_target(problem):
         # Maybe only these notifications are rejected, so a new one may be tried at once.
         failures, at = max(1, before.failures), None
     else:
         at = now + backoff.after(failures, chance, problem.retry_after)
-    return replace(outcome, state=targets.FAILING, reason=problem.why, failures=failures, next_at=at)
+    return replace(outcome, state=target_store.FAILING, reason=problem.why, failures=failures, next_at=at)
 
 
 def _concerns_target(problem: DeliveryError) -> bool:

@@ -35,13 +35,13 @@ from ensue.service.delivery.retry_queue import (
 )
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import target_store as targets
+from ensue.service.store import target_store
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_NAP = 60.0  # seconds, so that changes of the system clock take effect
 _UNSAVED = 3  # failures whose backoff is used before a failed write is repeated
-_NOTHING = targets.NextDelivery(False, None)  # to do
+_NOTHING = target_store.NextDelivery(False, None)  # to do
 _CUT = 5.0  # seconds for cancelled attempts to record their outcome
 
 
@@ -78,12 +78,12 @@ class Dispatcher:
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self._sinks = OpenSinks(sinks, self._pace.idle)
         self._pieces = {"": self._pace.piece}  # batch sizes by kind
-        self._waiting: FairQueue[int] = FairQueue(ConcurrencyShares.of(self._pace.targets))
+        self._waiting: FairQueue[int] = FairQueue(ConcurrencyShares.from_total(self._pace.targets))
         self._queued: set[int] = set()
-        self._working: dict[int, asyncio.Task[targets.NextDelivery]] = {}
+        self._working: dict[int, asyncio.Task[target_store.NextDelivery]] = {}
         self._attempts: dict[int, DeliveryAttempt] = {}
         self._again: set[int] = set()  # woken while being served
-        self._unsaved: dict[int, targets.DeliveryOutcome] = {}  # not yet written
+        self._unsaved: dict[int, target_store.DeliveryOutcome] = {}  # not yet written
         self._timers: list[tuple[float, int]] = []
         self._timed: dict[int, float] = {}
         self._woken: set[int] = set()  # subscriptions
@@ -100,7 +100,7 @@ class Dispatcher:
 
     async def start(self) -> None:
         """Resumes pending deliveries."""
-        for target in await self._database.read(targets.list_pending_targets):
+        for target in await self._database.read(target_store.list_pending_targets):
             self._schedule(target)
         self._loops = [
             asyncio.create_task(self._find_targets(), name="dispatcher: find targets"),
@@ -135,18 +135,18 @@ class Dispatcher:
             await self._sweeping
         await self._sinks.close()
 
-    async def rested(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Waits until there is nothing that can be sent now."""
         await self._resting.wait()
 
-    def _schedule(self, target: targets.Target) -> None:
+    def _schedule(self, target: target_store.Target) -> None:
         """Queues a target, or sets its retry timer."""
         if target.id in self._working:
             self._again.add(target.id)
-        elif target.state == targets.FAILING and (target.next_at or 0.0) > self._clock():
+        elif target.state == target_store.FAILING and (target.next_at or 0.0) > self._clock():
             self._arm(target.id, target.next_at or 0.0)
-        elif target.id not in self._queued and target.state != targets.OFF:
-            self._queue(target.user, _receiver_of(target), target.id)
+        elif target.id not in self._queued and target.state != target_store.OFF:
+            self._queue(target.user, _identify_receiver(target), target.id)
 
     def _queue(self, user: int, receiver: str, id: int) -> None:
         self._timed.pop(id, None)
@@ -161,10 +161,10 @@ class Dispatcher:
             self._queued.discard(id)
             task = asyncio.create_task(self._serve(id), name=f"dispatcher: target {id}")
             self._working[id] = task
-            task.add_done_callback(partial(self._served, user, receiver, id))
-        self._rest()
+            task.add_done_callback(partial(self._finish_attempt, user, receiver, id))
+        self._wait_for_work()
 
-    def _served(self, user: int, receiver: str, id: int, task: asyncio.Task[targets.NextDelivery]) -> None:
+    def _finish_attempt(self, user: int, receiver: str, id: int, task: asyncio.Task[target_store.NextDelivery]) -> None:
         self._waiting.done(user, receiver)
         del self._working[id]
         after = _NOTHING if task.cancelled() else task.result()
@@ -192,7 +192,7 @@ class Dispatcher:
         self._resting.clear()
         self._called.set()
 
-    def _rest(self) -> None:
+    def _wait_for_work(self) -> None:
         if not (self._working or self._queued or self._woken or self._due or self._looking):
             self._resting.set()
 
@@ -204,7 +204,7 @@ class Dispatcher:
             woken, due = self._woken, self._due
             self._woken, self._due, self._looking = set(), set(), True
             try:
-                ready = await self._database.read(partial(targets.find_targets, subscriptions=woken, ids=due))
+                ready = await self._database.read(partial(target_store.find_targets, subscriptions=woken, ids=due))
             except Exception as error:  # noqa: BLE001 - woken targets must not be forgotten
                 self._count_error("the targets of subscriptions could not be read", error)
                 self._woken |= woken
@@ -245,32 +245,34 @@ class Dispatcher:
             self._swept = now
             self._sweeping = asyncio.create_task(self._sinks.close_idle(now))
 
-    async def _serve(self, id: int) -> targets.NextDelivery:
+    async def _serve(self, id: int) -> target_store.NextDelivery:
         try:
             return await self._attempt(id)
         except Exception as error:  # noqa: BLE001 - other targets must continue
             self._count_error(f"target {id} could not be served", error)
             again = self._clock() + self._pace.brokers.after(1, self._chance)
-            return targets.NextDelivery(False, again)
+            return target_store.NextDelivery(False, again)
 
-    async def _attempt(self, id: int) -> targets.NextDelivery:
+    async def _attempt(self, id: int) -> target_store.NextDelivery:
         """Makes a delivery attempt and records its outcome."""
         unsaved = self._unsaved.get(id)
         work = await self._database.read(
-            lambda db: targets.read_pending_deliveries(db, id, now=self._clock(), pieces=self._pieces, unsaved=unsaved)
+            lambda db: target_store.read_pending_deliveries(
+                db, id, now=self._clock(), pieces=self._pieces, unsaved=unsaved
+            )
         )
         if work is None:
             return _NOTHING if unsaved is None else await self._save(id, unsaved)
         if not (work.due or work.fresh or work.lost or unsaved):
-            return targets.NextDelivery(False, work.next_at)
+            return target_store.NextDelivery(False, work.next_at)
         outcome = await self._outcome(work)
         _log_transition(work.target, outcome)
-        after = await self._save(id, outcome if unsaved is None else unsaved.then(outcome))
+        after = await self._save(id, outcome if unsaved is None else unsaved.combine(outcome))
         # On a full disk, deliveries of committed notifications continue with the state in memory.
         unsaved_progress = id in self._unsaved and outcome.counted["delivered"] > 0
-        return targets.NextDelivery(True, None) if unsaved_progress else after
+        return target_store.NextDelivery(True, None) if unsaved_progress else after
 
-    async def _outcome(self, work: targets.PendingDeliveries) -> targets.DeliveryOutcome:
+    async def _outcome(self, work: target_store.PendingDeliveries) -> target_store.DeliveryOutcome:
         target = work.target
         policy = RetryPolicy(self._pace.brokers, None)
         try:
@@ -288,16 +290,16 @@ class Dispatcher:
             result = AttemptResult(stopped=DeliveryError(str(error)))
         return compute_outcome(work, result, policy, self._clock(), self._chance)
 
-    async def _save(self, id: int, outcome: targets.DeliveryOutcome) -> targets.NextDelivery:
+    async def _save(self, id: int, outcome: target_store.DeliveryOutcome) -> target_store.NextDelivery:
         """Writes an outcome; if that fails, it stays in memory and is written later."""
         try:
-            after = await self._database.write(lambda db: targets.record_outcome(db, outcome, self._clock()))
+            after = await self._database.write(lambda db: target_store.record_outcome(db, outcome, self._clock()))
         except Exception as error:  # noqa: BLE001 - the outcome is written later
             self._count_error(f"the outcome of target {id} could not be written", error)
             self._unsaved[id] = outcome
             due = [failure.next_at for failure in outcome.failed.values() if not failure.dead]
             again = self._clock() + self._pace.brokers.after(_UNSAVED, self._chance)
-            return targets.NextDelivery(False, min([again, *due]))
+            return target_store.NextDelivery(False, min([again, *due]))
         self._unsaved.pop(id, None)
         return after
 
@@ -306,14 +308,14 @@ class Dispatcher:
         _log.error("%s: %s", what, error, exc_info=not isinstance(error, EnsueError))
 
 
-def _receiver_of(target: targets.Target) -> str:
+def _identify_receiver(target: target_store.Target) -> str:
     """Identifies the receiver, so that targets of one receiver share a queue."""
     config = json.loads(target.config)
     where = next((config[name] for name in ("url", "servers", "server") if name in config), "")
     return f"{target.kind} {'/'.join(str(where).split('/', 3)[:3])}"
 
 
-def _log_transition(target: targets.Target, outcome: targets.DeliveryOutcome) -> None:
+def _log_transition(target: target_store.Target, outcome: target_store.DeliveryOutcome) -> None:
     """Logs that a target starts failing, recovers, or is switched off."""
     if outcome.state != target.state:
         what = f"target {target.id} of subscription {target.subscription}"

@@ -40,11 +40,11 @@ class SharedProducer:
         self.usable = True
         self._silent_since: float | None = None
 
-    def answered(self) -> None:
+    def reset_silence(self) -> None:
         """Resets the silence after a response."""
         self._silent_since = None
 
-    def silent(self) -> None:
+    def record_timeout(self) -> None:
         """Records a timeout; the producer itself continues to send its messages."""
         now = time.monotonic()
         self._silent_since = self._silent_since or now
@@ -104,16 +104,16 @@ class KafkaSink(BrokerSink[SharedProducer]):
             notifications, partial(self._publish, producer), self._access.timeout, rejected=KafkaError
         )
         if result.timed_out:
-            producer.silent()
+            producer.record_timeout()
         for notification, future in zip(notifications, result.pending, strict=False):
             if future.done():  # the others are still in flight
                 del self._in_flight[notification.number]
                 if future.exception() is not None:
                     producer.usable = False  # later batches are rejected as out of order
         if result.sent == len(notifications):
-            producer.answered()
+            producer.reset_silence()
             return
-        topic = self._destination.of(notifications[result.sent])
+        topic = self._destination.get_address(notifications[result.sent])
         why = describe_kafka_error(self._access, result.failure, topic)
         raise DeliveryError(why, sent=result.sent)
 
@@ -122,7 +122,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
         future = self._in_flight.get(notification.number)
         if future is None:
             future = self._in_flight[notification.number] = await producer.client.send(
-                self._destination.of(notification),
+                self._destination.get_address(notification),
                 value=notification.body,
                 key=get_message_key(notification).encode(),
                 headers=[(name, text.encode()) for name, text in get_message_headers(notification).items()],

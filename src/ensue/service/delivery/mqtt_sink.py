@@ -63,7 +63,7 @@ class MqttSink(BrokerSink[MqttSession]):
             raise DeliveryError(why, sent=before + result.sent)
 
     async def _publish(self, session: MqttSession, notification: Notification) -> "asyncio.Future[None]":
-        topic = self._destination.of(notification)
+        topic = self._destination.get_address(notification)
         size = len(notification.body) + len(topic.encode()) + _AROUND
         if session.largest is not None and size > session.largest:
             raise MqttSessionError(

@@ -62,14 +62,14 @@ class NatsSink(BrokerSink[NatsConnection]):
             future.cancel()
         if result.sent < len(notifications):
             failure = nats.errors.ConnectionClosedError() if lost.done() else result.failure
-            subject = self._destination.of(notifications[result.sent])
+            subject = self._destination.get_address(notifications[result.sent])
             why = await self._explain(connection, failure, subject)
             raise DeliveryError(why, sent=before + result.sent)
 
     async def _publish(self, connection: NatsConnection, notification: Notification) -> "asyncio.Future[Any]":
         headers = get_message_headers(notification) | {"Nats-Msg-Id": get_message_id(notification)}
         return await connection.jetstream.publish_async(
-            self._destination.of(notification), notification.body, headers=headers
+            self._destination.get_address(notification), notification.body, headers=headers
         )
 
     async def _explain(self, connection: NatsConnection, error: BaseException, subject: str) -> str:

@@ -46,7 +46,7 @@ class ConcurrencyShares:
     A user with many unresponsive receivers fills at most the user's share, and an unresponsive
     receiver at most its share of the user's.
 
-    >>> ConcurrencyShares.of(64)
+    >>> ConcurrencyShares.from_total(64)
     ConcurrencyShares(in_all=64, per_user=48, per_place=16)
     """
 
@@ -55,7 +55,7 @@ class ConcurrencyShares:
     per_place: int
 
     @classmethod
-    def of(cls, in_all: int) -> "ConcurrencyShares":
+    def from_total(cls, in_all: int) -> "ConcurrencyShares":
         """Computes shares that leave capacity for others."""
         return cls(in_all, max(1, in_all * 3 // 4), max(1, in_all // 4))
 

@@ -2,13 +2,13 @@
 
 import base64
 import binascii
-import secrets as entropy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from secrets import token_bytes
 from typing import Any
 
-from standardwebhooks import Webhook as Signer
+from standardwebhooks import Webhook
 
 from ensue.errors import ServiceError
 from ensue.service.delivery.sink import get_message_id
@@ -41,7 +41,7 @@ class SigningSecret:
 
 def new_secret() -> str:
     """Creates a secret in the text form of Standard Webhooks."""
-    return _PREFIX + base64.b64encode(entropy.token_bytes(32)).decode()
+    return _PREFIX + base64.b64encode(token_bytes(32)).decode()
 
 
 def encode_secrets(secrets: Sequence[SigningSecret]) -> list[dict[str, Any]]:
@@ -78,5 +78,5 @@ def sign_request(notification: Notification, now: float, secrets: Sequence[Signi
     message, timestamp = get_message_id(notification), int(now)
     signed_at, body = datetime.fromtimestamp(timestamp, UTC), notification.body.decode()
     valid = select_valid(secrets, now)
-    signatures = (Signer(secret.text).sign(message, signed_at, body) for secret in valid)
+    signatures = (Webhook(secret.text).sign(message, signed_at, body) for secret in valid)
     return {ID: message, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}

@@ -38,7 +38,7 @@ class Destination:
     """A topic or subject with placeholders for user, subscription or kind.
 
     >>> notification = Notification(12, 7, 3, "match", "a1", 0.0, b"{}")
-    >>> Destination("mqtt target: 'topic'", "ensue/{user}/{subscription}").of(notification)
+    >>> Destination("mqtt target: 'topic'", "ensue/{user}/{subscription}").get_address(notification)
     'ensue/3/7'
     """
 
@@ -47,7 +47,7 @@ class Destination:
         self._fixed = "{" not in text and "}" not in text
         self._check(what, problem)
 
-    def of(self, notification: Notification) -> str:
+    def get_address(self, notification: Notification) -> str:
         if self._fixed:
             return self._text
         return self._text.format(user=notification.user, subscription=notification.subscription, kind=notification.kind)
@@ -64,7 +64,7 @@ class Destination:
                 raise ServiceError(f"{what}: unknown placeholder '{name}'\n  hint: {near}")
             if form or conversion:
                 raise ServiceError(f"{what}: '{self._text}' contains a format\n  hint: {hint}")
-        wrong = problem(self.of(Notification(1, 1, 1, MATCH, None, 0.0, b"")))
+        wrong = problem(self.get_address(Notification(1, 1, 1, MATCH, None, 0.0, b"")))
         if wrong is not None:
             raise ServiceError(f"{what}: '{self._text}' {wrong}")
 

@@ -50,7 +50,7 @@ class Webhooks:
         self.guard = guard or AddressGuard()
         self.limits = limits or WebhookLimits()
         self.clock = clock
-        self._slots = _Slots(ConcurrencyShares.of(self.limits.at_once))
+        self._slots = _Slots(ConcurrencyShares.from_total(self.limits.at_once))
         tls = tls or httpcore2.default_ssl_context()
         self._connections = WebhookConnections(self.guard, tls, self.limits)
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import shutil
-from importlib.metadata import version as release_of
+from importlib.metadata import version as package_version
 from itertools import groupby
 from pathlib import Path
 from sqlite3 import Connection
@@ -21,7 +21,7 @@ from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnaps
 from ensue.operators.subscriptions.catalog.change import ChangeKind
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.service.event_columns import EventColumns
-from ensue.service.store import subscription_store as subscriptions
+from ensue.service.store import subscription_store
 
 
 class CatalogReplica:
@@ -39,16 +39,16 @@ class CatalogReplica:
 
     def require_not_ahead(self, db: Connection) -> None:
         """Raises StateError if the log has versions that the database lacks."""
-        if self.log.latest() > subscriptions.get_version(db):
+        if self.log.latest() > subscription_store.get_version(db):
             raise replica_ahead_error(self.folder)
 
     def follow(self, db: Connection) -> None:
         """Appends the versions that the log lacks."""
         latest = self.log.latest()
-        newest = subscriptions.get_version(db)
+        newest = subscription_store.get_version(db)
         if newest <= latest:
             return
-        changes = subscriptions.read_changes_after(db, latest, newest)
+        changes = subscription_store.read_changes_after(db, latest, newest)
         for number, pairs in groupby(changes, lambda pair: pair[0]):
             if self.log.append(change for _, change in pairs) != number:
                 raise StateError(
@@ -68,7 +68,7 @@ class VersionGroup:
         self._version = floor
         self._cancelled: set[str] = set()
 
-    def takes(self, version: int) -> bool:
+    def can_add(self, version: int) -> bool:
         """Whether changes up to a version can be added to the group."""
         for number, change in self._log.changes(self._version, version):
             if change.kind is ChangeKind.REPLACE or change.name in self._cancelled:
@@ -97,8 +97,8 @@ class CompiledSnapshots:
     def __init__(self, folder: Path, columns: EventColumns) -> None:
         self.folder = folder
         self._snapshots = CatalogSnapshots(folder)
-        described = json.dumps(columns.source.described(), sort_keys=True)
-        self._release = f"{release_of('ensue')} {described}"
+        described = json.dumps(columns.source.to_dict(), sort_keys=True)
+        self._release = f"{package_version('ensue')} {described}"
 
     def newest(self, db: Connection, version: int) -> tuple[int, Path] | None:
         """Returns version and folder of a snapshot that is not newer than `version`."""
@@ -134,7 +134,7 @@ class CompiledSnapshots:
     def _part(self, db: Connection, version: int) -> str:
         """A name that identifies the set and the stream."""
         digest = hashlib.sha256(self._release.encode())
-        for row in subscriptions.read_set_rows(db, version):
+        for row in subscription_store.read_set_rows(db, version):
             digest.update(repr(tuple(row)).encode())
         return f"set-{digest.hexdigest()}"
 

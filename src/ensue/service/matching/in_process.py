@@ -25,8 +25,7 @@ from ensue.service.event_columns import EventColumns
 from ensue.service.matching.catalog_replica import CompiledSnapshots
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import event_batches as batches
-from ensue.service.store import subscription_store as subscriptions
+from ensue.service.store import event_batches, subscription_store
 
 _LOG = logging.getLogger(__name__)
 _FEW = 500  # changes of the set that are compiled again at every start
@@ -49,9 +48,9 @@ class InProcessBackend(MatchBackend):
 
     def load(self, db: Connection) -> None:
         """Restores the newest snapshot and replays the later batches."""
-        _, version, saved = batches.read_snapshot(db)
-        if saved is None and not batches.get_last_position(db):
-            version = subscriptions.get_version(db)  # there are no events of earlier versions
+        _, version, saved = event_batches.read_snapshot(db)
+        if saved is None and not event_batches.get_last_position(db):
+            version = subscription_store.get_version(db)  # there are no events of earlier versions
         ready = self._sets.newest(db, version)
         try:
             self._load(db, version, ready)
@@ -63,12 +62,12 @@ class InProcessBackend(MatchBackend):
             self._load(db, version, None)
 
     def _load(self, db: Connection, version: int, ready: tuple[int, Path] | None) -> None:
-        position, _, saved = batches.read_snapshot(db)
+        position, _, saved = event_batches.read_snapshot(db)
         self._live = self._new(db, version, ready)
         if saved is not None:
             self._live.restore(saved)
         self.replayed = 0
-        for batch in batches.read_batches_after(db, position):
+        for batch in event_batches.read_batches_after(db, position):
             self._follow(db, batch.version)
             if batch.advance is not None:
                 self._live.advance(self.columns.moment(batch.advance))
@@ -76,9 +75,9 @@ class InProcessBackend(MatchBackend):
                 events = batch.events(self.columns.arrow)
                 self._live.feed(events)
                 self.replayed += events.num_rows
-        self._follow(db, subscriptions.get_version(db))
+        self._follow(db, subscription_store.get_version(db))
         self._since_snapshot = self.replayed
-        self._bound(db)
+        self._limit_events(db)
 
     def _new(self, db: Connection, version: int, ready: tuple[int, Path] | None = None) -> LiveSession:
         """Creates a matcher of the set at a version, without any events.
@@ -87,7 +86,7 @@ class InProcessBackend(MatchBackend):
         """
         self._set_version, folder = ready or (None, None)
         first = version if self._set_version is None else self._set_version
-        self._log = MemoryLog(first, subscriptions.read_set(db, first), ready=folder)
+        self._log = MemoryLog(first, subscription_store.read_set(db, first), ready=folder)
         self._set_total = 0 if folder is None else self._log.total(first)
         self._follow(db, version)
         return live(
@@ -98,12 +97,12 @@ class InProcessBackend(MatchBackend):
         )
 
     def reset(self, db: Connection) -> None:
-        self._live = self._new(db, subscriptions.get_version(db))
+        self._live = self._new(db, subscription_store.get_version(db))
         self.save(db)
 
-    def _bound(self, db: Connection) -> None:
+    def _limit_events(self, db: Connection) -> None:
         """Limits new events; replayed ones were within the limits."""
-        self._matcher.bound_each(compute_matcher_limits(db, self.limits))
+        self._matcher.limit_each(compute_matcher_limits(db, self.limits))
 
     @property
     def _matchers(self) -> list[FollowingMatcher]:
@@ -111,7 +110,7 @@ class InProcessBackend(MatchBackend):
 
     def _follow(self, db: Connection, version: int) -> None:
         """Applies the changes of the set up to a version."""
-        changes = subscriptions.read_changes_after(db, self._log.latest(), version)
+        changes = subscription_store.read_changes_after(db, self._log.latest(), version)
         for number, pairs in groupby(changes, lambda pair: pair[0]):
             if self._log.append(change for _, change in pairs) != number:
                 raise StateError(f"version {number} of the set of subscriptions has no changes")
@@ -122,7 +121,7 @@ class InProcessBackend(MatchBackend):
         assert self._live is not None
         return self._live
 
-    def failed(self) -> None:
+    def discard_state(self) -> None:
         self._live = None
 
     @property
@@ -135,11 +134,11 @@ class InProcessBackend(MatchBackend):
 
     def change(self, version: int, changes: Sequence[SubscriptionChange]) -> None:
         if self._live is not None and self._log.append(changes) != version:
-            self.failed()
+            self.discard_state()
 
     def feed(self, db: Connection, events: pa.Table) -> MatchResult:
         matcher = self._ready(db)
-        late = np.asarray(self._work.order.late(events), np.bool_)
+        late = np.asarray(self._work.order.find_late(events), np.bool_)
         by_subscription: dict[int, int] = {}
         if late.any():
             by_subscription = count_late_readers(self._matchers, events.filter(pa.array(late)))
@@ -163,13 +162,13 @@ class InProcessBackend(MatchBackend):
     def _give_up(self) -> None:
         """Records the cause; a snapshot is due, so that the next failure replays little."""
         try:
-            shares = (matcher.blamed().items() for matcher in self._matchers)
+            shares = (matcher.get_failure_causes().items() for matcher in self._matchers)
             self._blamed = dict(chain.from_iterable(shares))
         finally:
             self._snapshot_at = float("-inf")
-            self.failed()
+            self.discard_state()
 
-    def blamed(self) -> Mapping[str, float]:
+    def get_failure_causes(self) -> Mapping[str, float]:
         blamed, self._blamed = self._blamed, {}
         return blamed
 
@@ -218,13 +217,13 @@ class InProcessBackend(MatchBackend):
     def save(self, db: Connection) -> None:
         matcher = self._ready(db)
         version = self._log.latest()
-        batches.store_snapshot(db, batches.get_last_position(db), version, matcher.save())
+        event_batches.store_snapshot(db, event_batches.get_last_position(db), version, matcher.save())
         if self._set_due:  # changes after the last events are not compiled yet
             compiled = self._matcher.version
             if self._sets.write(db, compiled, self._matcher.subscription_set):
                 self._set_version, self._set_total = compiled, self._log.total(compiled)
         # The changes after a snapshot of the set are needed to get from there to later versions.
-        subscriptions.compact_changes(db, min(version, self._set_version or version))
+        subscription_store.compact_changes(db, min(version, self._set_version or version))
         self._since_snapshot, self._snapshot_at = 0, time.monotonic()
 
     def explain(self) -> str:

@@ -96,10 +96,10 @@ class MatchBackend(ABC):
         """Writes a snapshot."""
 
     @abstractmethod
-    def failed(self) -> None:
+    def discard_state(self) -> None:
         """Discards the state, which is ahead of the database, until the next use."""
 
-    def blamed(self) -> Mapping[str, float]:
+    def get_failure_causes(self) -> Mapping[str, float]:
         """The subscriptions that made `feed` or `advance` fail last, if any, with their shares."""
         return {}
 

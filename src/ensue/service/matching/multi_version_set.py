@@ -46,7 +46,7 @@ class MultiVersionSet(SubscriptionSet):
         self.ending.pop(name, None)
         self.cancel(name)
 
-    def added_by(self, name: str, version: int) -> bool:
+    def was_added_by(self, name: str, version: int) -> bool:
         """Whether a subscription was added at a version or before it."""
         pattern = self.patterns.members.get(name)
         if pattern is not None:
@@ -54,7 +54,7 @@ class MultiVersionSet(SubscriptionSet):
         member = self.members.get(name)
         return member is not None and self.nodes.arrays().since[member.number] <= version
 
-    def seen(self, matches: pa.Table, version: int) -> pa.Table:
+    def filter_cancelled(self, matches: pa.Table, version: int) -> pa.Table:
         """Drops matches of subscriptions that were cancelled at a version or before."""
         if not matches.num_rows or not self.ending:
             return matches
@@ -120,7 +120,7 @@ class MultiVersionStage(RoutedSubscriptionStage):
         return self if floor == self.floor else replace(self, floor=floor)
 
     def set_loader(self, stream: str, key_groups: int) -> MultiVersionLoader:
-        loader = MultiVersionLoader.of(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
+        loader = MultiVersionLoader.build(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
         assert isinstance(loader, MultiVersionLoader)
         return replace(loader, floor=self.floor)
 

@@ -54,7 +54,7 @@ class ServiceJob:
     def text(self) -> str:
         """The identity that a checkpoint is bound to."""
         identity = {"subscriptions": self.log.identity, "key_groups": self.key_groups}
-        return json.dumps(identity | self.source.described(), sort_keys=True)
+        return json.dumps(identity | self.source.to_dict(), sort_keys=True)
 
     def route_step(self, head: str, body: bytes) -> list[bytes]:
         """Splits the events of a step by the key groups that have a subscription for them."""
@@ -85,7 +85,7 @@ class SentOrdinals(DuplicateEvents):
         super().__init__(shape.schema.end, shape.unit)
         self.next_numbers = np.zeros(0, np.int64)
 
-    def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:  # noqa: ARG002
+    def ordinals(self, events: pa.Table, selected: Bools) -> Ints:  # noqa: ARG002
         """Returns the ordinals of the next events."""
         numbers, self.next_numbers = np.split(self.next_numbers, [events.num_rows])
         return numbers
@@ -112,7 +112,7 @@ class NumberedMatcher(SubscriptionTaskMatcher):
         super()._begin(subscriptions)
         self.store: NumberedEventStore = NumberedEventStore(subscriptions.shape)
         if self._each is not None:
-            self.bound_each(self._each)
+            self.limit_each(self._each)
 
     def expect(self, numbers: Ints) -> None:
         """Sets the ordinals of the events that are fed next."""
@@ -176,12 +176,12 @@ class ServiceTask:
         matched_set = matcher.subscription_set
         table = pa.concat_tables(tables)
         if isinstance(matched_set, MultiVersionSet):
-            table = matched_set.seen(table, step.version)
+            table = matched_set.filter_cancelled(table, step.version)
         return table
 
-    def blamed(self) -> dict[str, tuple[int, str]]:
+    def get_failure_causes(self) -> dict[str, tuple[int, str]]:
         """The subscriptions that made a step fail: its version, and the error."""
-        shares = self._matcher.blamed()
+        shares = self._matcher.get_failure_causes()
         largest = max(shares.values(), default=0.0)
         return {name: self._failed for name, share in shares.items() if share >= BLAME_SHARE * largest}
 
@@ -195,7 +195,7 @@ class ServiceTask:
         if not self._left_out or not isinstance(subscriptions, MultiVersionSet):
             return
         for name, (version, _) in self._left_out.items():
-            if subscriptions.added_by(name, version):
+            if subscriptions.was_added_by(name, version):
                 subscriptions.end(name)
         subscriptions.settle()
 
@@ -206,7 +206,7 @@ class ServiceTask:
             return {}
         return dict(self._matcher.usage().bytes)
 
-    def counted(self) -> str:
+    def format_counters(self) -> str:
         """Statistics of the task, as JSON."""
         return json.dumps(
             {

@@ -42,8 +42,7 @@ from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.matching.service_task import ServiceJob
 from ensue.service.matching.spark_transport import SparkTransport, StreamProgress
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import event_batches as batches
-from ensue.service.store import subscription_store as subscriptions
+from ensue.service.store import event_batches, subscription_store
 
 if TYPE_CHECKING:
     from ensue.backends.spark.service_stream import ServiceSession
@@ -64,7 +63,7 @@ def on_spark(
     """
     with require_extra("a service that matches on Spark", "spark"):
         from ensue.backends.spark.service_stream import ServiceSession
-    session = ServiceSession.of(spark, {"spark.master": master, **settings})
+    session = ServiceSession.get_or_create(spark, {"spark.master": master, **settings})
     return lambda columns, limits, service: SparkBackend(columns, limits, service, session, key_groups)
 
 
@@ -98,7 +97,7 @@ class SparkBackend(MatchBackend):
         sent = StepFiles(self.folder).last
         replica = CatalogReplica(self.folder / "subscriptions", self.columns)
         replica.require_not_ahead(db)
-        if sent > batches.get_last_position(db):
+        if sent > event_batches.get_last_position(db):
             raise replica_ahead_error(self.folder)
         if status.delivered and not sent:
             raise StateError(
@@ -143,16 +142,16 @@ class SparkBackend(MatchBackend):
     def _restore_stepping(self, db: Connection, upto: int | None = None) -> StepBuilder:
         """Restores the stream order at a position, by default after all accepted batches."""
         stepping = StepBuilder(self.columns)
-        _, _, saved = batches.read_snapshot(db)
+        _, _, saved = event_batches.read_snapshot(db)
         if saved is not None:
             stepping.restore(saved)
-        for batch in batches.read_batches_after(db, stepping.position):
+        for batch in event_batches.read_batches_after(db, stepping.position):
             if upto is not None and batch.position > upto:
                 break
             stepping.take(batch)
         return stepping
 
-    def failed(self) -> None:
+    def discard_state(self) -> None:
         self._intake = self._late_counter = None
 
     def _ready(self, db: Connection) -> StepBuilder:
@@ -180,7 +179,7 @@ class SparkBackend(MatchBackend):
 
     def feed(self, db: Connection, events: pa.Table) -> MatchResult:
         order = self._ready(db).order
-        late = np.asarray(order.late(events), np.bool_)
+        late = np.asarray(order.find_late(events), np.bool_)
         by_subscription: dict[int, int] = {}
         if late.any():
             if self._late_counter is None:
@@ -224,8 +223,8 @@ class SparkBackend(MatchBackend):
         saved, self.progress.saved = self.progress.saved, None
         if saved is not None:
             position, version, data = saved
-            batches.store_snapshot(db, position, version, data)
-            subscriptions.compact_changes(db, version)
+            event_batches.store_snapshot(db, position, version, data)
+            subscription_store.compact_changes(db, version)
 
     @property
     def state_bytes(self) -> int:
@@ -279,8 +278,8 @@ class LateEventCounter:
     """Counts late events by the subscriptions that would have processed them."""
 
     def __init__(self, db: Connection, columns: EventColumns) -> None:
-        version = subscriptions.get_version(db)
-        self._log = MemoryLog(version, subscriptions.read_set(db, version))
+        version = subscription_store.get_version(db)
+        self._log = MemoryLog(version, subscription_store.read_set(db, version))
         self._set = FollowingMatcher(
             SubscriptionsSpec(self._log, version), columns.source, MatcherLimits(), streaming=True
         )

@@ -17,7 +17,7 @@ from ensue.backends.spark.service_tasks import ResultFiles, StepFiles
 from ensue.service.database import Database
 from ensue.service.matching.catalog_replica import CatalogReplica, VersionGroup
 from ensue.service.matching.change_log import MAX_BATCH_BYTES, MAX_BATCH_STEPS, MicroBatchAnswer, StepBatch, StepBuilder
-from ensue.service.store import event_batches as batches
+from ensue.service.store import event_batches
 from ensue.service.store.event_batches import StoredBatch
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SparkTransport:
         """Waits until everything is answered or the time is over, and stops."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.alive and self.progress.trouble is None:
-            if self.progress.delivered >= self._database.look(batches.get_last_position):
+            if self.progress.delivered >= self._database.look(event_batches.get_last_position):
                 break
             time.sleep(_PAUSE)
         self._closing = True
@@ -104,11 +104,11 @@ class SparkTransport:
             try:
                 self._round()
             except Exception as error:  # noqa: BLE001 - counted and reported, then retried
-                self._failed(error)
+                self._record_failure(error)
             self._wake.wait(_PAUSE if self._in_flight or self._ready is not None else _IDLE)
             self._wake.clear()
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         self.progress.failures += 1
         self.progress.trouble = str(error)
         self._restart_at = time.monotonic() + self._wait
@@ -159,10 +159,10 @@ class SparkTransport:
             self._replica.follow(db)
             selected: list[StoredBatch] = []
             size, group = 0, None
-            for batch in batches.read_batches_after(db, self._stepping.position):
+            for batch in event_batches.read_batches_after(db, self._stepping.position):
                 if group is None:
                     group = VersionGroup(self._replica.log, batch.version)
-                elif not group.takes(batch.version):
+                elif not group.can_add(batch.version):
                     break
                 selected.append(batch)
                 size += 0 if batch.data is None else len(batch.data)

@@ -186,7 +186,7 @@ class FolderSource(RetryingSource):
         path = reader.text("path", hint="a folder that the service can read")
         self._path = Path(path).absolute()
         super().__init__(f"folder:{self._path}")
-        self._most = reader.whole("most", 5_000)
+        self._most = reader.read_integer("most", 5_000)
         self._look = reader.seconds("look", 1.0)
         reader.done()
         self._seen: dict[str, FileState] = {}
@@ -198,7 +198,7 @@ class FolderSource(RetryingSource):
     async def _read(self, service: EventReceiver) -> None:
         while True:
             try:
-                looks = await asyncio.to_thread(self._looks)
+                looks = await asyncio.to_thread(self._read_file_states)
             except OSError as error:
                 why = f"the folder {self._path} cannot be listed: {error.strerror}"
                 raise UnavailableError(why) from None
@@ -210,7 +210,7 @@ class FolderSource(RetryingSource):
                 await self._take(name, looks[name], service)
             await asyncio.sleep(self._look)
 
-    def _looks(self) -> dict[str, FileState]:
+    def _read_file_states(self) -> dict[str, FileState]:
         files = {}
         for path in self._path.iterdir():
             try:

@@ -34,7 +34,7 @@ class KafkaSource(RetryingSource):
         if wrong is not None:
             raise ServiceError(f"Kafka source: '{self._topic}' {wrong}")
         super().__init__(reader.optional("name", hint="a name") or f"kafka:{self._topic}")
-        self._most = reader.whole("most", 1_000)
+        self._most = reader.read_integer("most", 1_000)
         self._wait = reader.seconds("wait", 0.02)
         self._look = reader.seconds("look", 10.0)
         reader.done()

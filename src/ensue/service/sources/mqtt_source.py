@@ -46,8 +46,8 @@ class MqttSource(RetryingSource):
             raise ServiceError(f"MQTT source: '{topic}' is not a topic\n  hint: + stands for one level, # for the rest")
         super().__init__(f"mqtt:{topic}")
         client = reader.optional("client", hint="a name that no other client has")
-        expires = min(reader.whole("expires", _WEEK), _LONGEST)
-        self._most = reader.whole("most", 500)
+        expires = min(reader.read_integer("expires", _WEEK), _LONGEST)
+        self._most = reader.read_integer("most", 500)
         self._wait = reader.seconds("wait", 0.02)
         reader.done()
         client = client or "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
@@ -87,11 +87,11 @@ class MqttSource(RetryingSource):
                         session.confirm(message)
         except MqttSessionError as error:
             lost = session.lost.done()  # the connection, not only a request
-            await self._interrupted(error, short=lost and time.monotonic() - opened < _SHORT)
+            await self._raise_interrupted(error, short=lost and time.monotonic() - opened < _SHORT)
         finally:
             await session.close()
 
-    async def _interrupted(self, error: MqttSessionError, *, short: bool) -> NoReturn:
+    async def _raise_interrupted(self, error: MqttSessionError, *, short: bool) -> NoReturn:
         """Re-raises; two clients of one name would take the session from each other forever."""
         self._short = self._short + 1 if short else 0
         if not error.taken_over and self._short < _OFTEN:

@@ -54,7 +54,7 @@ class NatsSource(RetryingSource):
         name = reader.optional("name", hint="a name") or f"nats:{stream or ''}:{subject}"
         super().__init__(name)
         self._subject, self._stream = subject, stream
-        self._most = reader.whole("most", 1_000, least=2)
+        self._most = reader.read_integer("most", 1_000, least=2)
         self._wait = reader.seconds("wait", 0.02)
         self._look = reader.seconds("look", 10.0)
         reader.done()

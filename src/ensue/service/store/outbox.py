@@ -5,7 +5,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from ensue.service.notification import MATCH, Notification
-from ensue.service.store import target_store as targets
+from ensue.service.store import target_store
 
 PRUNE_CHUNK = 50_000  # notifications deleted at a time
 # subscription, user, kind, match_id, at, body
@@ -84,7 +84,7 @@ def prune_notifications(db: Connection, before: float) -> int:
         "GROUP BY user ON CONFLICT (user) DO UPDATE SET number = excluded.number",
         (last,),
     )
-    targets.expire_deliveries(db, last)
+    target_store.expire_deliveries(db, last)
     return db.execute("DELETE FROM outbox WHERE number <= ?", (last,)).rowcount
 
 

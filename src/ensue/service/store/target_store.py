@@ -83,7 +83,7 @@ class DeliveryOutcome:
     next_at: float | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
 
-    def then(self, later: "DeliveryOutcome") -> "DeliveryOutcome":
+    def combine(self, later: "DeliveryOutcome") -> "DeliveryOutcome":
         """Combines this outcome with a later one."""
         failed = {n: f for n, f in self.failed.items() if n not in later.settled}
         names = {**self.counted, **later.counted}
@@ -342,7 +342,7 @@ def read_pending_deliveries(
         "SELECT * FROM outbox WHERE subscription = ? AND number > ? ORDER BY number LIMIT ?",
         (target.subscription, target.cursor, piece),
     ).fetchall()
-    waits = _waiting(db, id, failed, hidden)
+    waits = _list_waiting(db, id, failed, hidden)
     first = min((at for _, at in waits.values()), default=None)
     next_at = _next_at(target, bool(fresh), first)
     if target.state == FAILING and (target.next_at or 0.0) > now:
@@ -433,7 +433,7 @@ def _next_at(target: Target, fresh: bool, first: float | None) -> float | None:
     return max(due, target.next_at or 0.0)
 
 
-def _waiting(
+def _list_waiting(
     db: Connection, id: int, failed: Mapping[int, FailedDelivery], hidden: Collection[int]
 ) -> dict[int, tuple[int, float]]:
     """The failed notifications of a target: their attempts and due times."""

@@ -23,11 +23,11 @@ def add_user(db: Connection, name: str, quotas: str, at: float) -> int:
 
 
 def get_user(db: Connection, id: int) -> Row | None:
-    return _one(db, "SELECT * FROM users WHERE id = ?", id)
+    return _read_row(db, "SELECT * FROM users WHERE id = ?", id)
 
 
 def find_user(db: Connection, name: str) -> Row | None:
-    return _one(db, "SELECT * FROM users WHERE name = ?", name)
+    return _read_row(db, "SELECT * FROM users WHERE name = ?", name)
 
 
 def change_user(db: Connection, id: int, quotas: str, off: bool) -> None:
@@ -49,11 +49,11 @@ def add_token(
 
 
 def find_token_by_hash(db: Connection, hash: bytes) -> Row | None:
-    return _one(db, f"{_TOKEN} WHERE tokens.hash = ?", hash)
+    return _read_row(db, f"{_TOKEN} WHERE tokens.hash = ?", hash)
 
 
 def get_token(db: Connection, id: int) -> Row | None:
-    return _one(db, "SELECT * FROM tokens WHERE id = ?", id)
+    return _read_row(db, "SELECT * FROM tokens WHERE id = ?", id)
 
 
 def list_tokens(db: Connection, user: int) -> list[Row]:
@@ -91,7 +91,7 @@ def add_session(db: Connection, hash: bytes, token: int, csrf: str, at: float, e
 
 def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
     """A session with its token and user, by the hash of its cookie."""
-    return _one(
+    return _read_row(
         db,
         "SELECT found.*, sessions.csrf, sessions.expires AS session_expires, "
         "sessions.hash AS session_hash "
@@ -100,6 +100,6 @@ def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
     )
 
 
-def _one(db: Connection, text: str, *values: object) -> Row | None:
+def _read_row(db: Connection, text: str, *values: object) -> Row | None:
     row: Row | None = db.execute(text, values).fetchone()
     return row

@@ -65,14 +65,14 @@ class _Border:
         self.dwell = args.length("dwell")
         self.within = args.length("within")
         if 0 < self.reach <= self.margin:
-            raise args.wrong(
+            raise args.build_error(
                 "reach",
                 f"{args.metres(self.reach)} is not beyond the margin of "
                 f"{args.metres(self.margin)}: nothing would be outside",
                 hint="leave it out, or make it longer",
             )
         if self.within.amount <= self.dwell.amount:
-            raise args.wrong(
+            raise args.build_error(
                 "within",
                 f"{self.within} is not longer than 'dwell', {self.dwell}: nothing would be found",
                 hint="both states last for 'dwell', and the second one begins within 'within'",
@@ -102,9 +102,12 @@ class _Border:
         conditions = [f"=|({first}; {self.within})({second})"]
         if self.dwell:
             for variable, other in ((first, after), (second, before)):
-                other_side = where[other](self.who.same(variable))
+                other_side = where[other](self.who.write_same_object(variable))
                 conditions.append(f"!({variable}; {self.dwell})({other_side})")
-        definitions = [f"{first} = {where[before](self.who.first)}", f"{second} = {where[after](self.who.same(first))}"]
+        definitions = [
+            f"{first} = {where[before](self.who.first)}",
+            f"{second} = {where[after](self.who.write_same_object(first))}",
+        ]
         return conditions, definitions
 
 
@@ -139,11 +142,11 @@ def write_stays(args: ParameterValues) -> FilledTemplate:
     border = _Border(args)
     who, longer_than = border.who, args.length("longer_than")
     conditions, definitions = border.change("outside", "inside")
-    gone = border.outside(who.same("$inside;"))
+    gone = border.outside(who.write_same_object("$inside;"))
     if border.dwell:
         # leaving just before the time is over is known only a dwell time later
         conditions.append(f"!($inside;; {longer_than + border.dwell})($left;)")
-        back = border.inside(who.same("$gone;"))
+        back = border.inside(who.write_same_object("$gone;"))
         definitions.append(f"$left; = !($gone;; {border.dwell})({back})")
         definitions.append(f"$gone; = {gone}")
     else:
@@ -189,5 +192,5 @@ def write_not_seen(args: ParameterValues) -> FilledTemplate:
         but += f", more than {args.metres(margin)} away." if margin else "."
     says = f"Reports when {who.one} has sent no report for longer than {longer_than}.{but}"
     title = f"not seen for {longer_than}: {who.words}"
-    conditions = [f"!($last;; {longer_than})({who.same('$last;')})"]
+    conditions = [f"!($last;; {longer_than})({who.write_same_object('$last;')})"]
     return write_template(args, title, says, conditions, [f"$last; = {last}"], yard)

@@ -19,7 +19,7 @@ class KeyColumn:
     is_text: bool
 
     @classmethod
-    def of(cls, stream: TemplateStream) -> "KeyColumn":
+    def from_stream(cls, stream: TemplateStream) -> "KeyColumn":
         assert stream.key is not None
         return cls(stream.key, stream.key_is_text)
 
@@ -39,18 +39,18 @@ class KeyColumn:
         """A predicate that holds for every object, since an atom needs one."""
         return f"{self.typed} LIKE '%'" if self.is_text else f"{self.typed} > -1e300"
 
-    def same(self, variable: str) -> str:
+    def write_same_object(self, variable: str) -> str:
         """A predicate for the object of a variable's event."""
         return f"{self.typed} = {variable}.{self.field}"
 
-    def another(self, variable: str) -> str:
+    def write_different_object(self, variable: str) -> str:
         """A predicate for another object than that of a variable, with each pair once.
 
         Strings of two events cannot be ordered, so there each pair appears twice.
         """
         return f"{self.typed} {'!=' if self.is_text else '>'} {variable}.{self.field}"
 
-    def none_of(self, values: tuple[Value, ...]) -> str:
+    def write_exclusion(self, values: tuple[Value, ...]) -> str:
         return ", ".join(f"{self.typed} != {_literal(value)}" for value in values)
 
 
@@ -59,9 +59,9 @@ class ObjectSelection:
     """Some objects, or all.
 
     >>> trucks = ObjectSelection(KeyColumn("id", False), (17, 18))
-    >>> trucks.first, trucks.same("$a;")
+    >>> trucks.first, trucks.write_same_object("$a;")
     ('ARITH:id IN (17, 18)', 'ARITH:id IN (17, 18), ARITH:id = $a;.id')
-    >>> ObjectSelection(KeyColumn("name", True), ("O'Neil",)).same("$a;")
+    >>> ObjectSelection(KeyColumn("name", True), ("O'Neil",)).write_same_object("$a;")
     "STRING:name = 'O''Neil'"
     """
 
@@ -81,11 +81,11 @@ class ObjectSelection:
             return f"{self.key.typed} = {_literal(self.values[0])}"
         return f"{self.key.typed} IN ({', '.join(map(_literal, self.values))})"
 
-    def same(self, variable: str) -> str:
+    def write_same_object(self, variable: str) -> str:
         """Predicates for the object of a variable's event."""
         if self.single:
             return self.first
-        tied = self.key.same(variable)
+        tied = self.key.write_same_object(variable)
         return f"{self.first}, {tied}" if self.values else tied
 
     @property

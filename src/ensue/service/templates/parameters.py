@@ -70,7 +70,7 @@ class ParameterValues:
     def place(self, name: str) -> TemplateRegion | None:
         return self.values.get(name)
 
-    def wrong(self, name: str, problem: str, *, hint: str) -> QueryError:
+    def build_error(self, name: str, problem: str, *, hint: str) -> QueryError:
         """The error for the value of a parameter."""
         return QueryError(f"template '{self.template}', '{name}': {problem}", hint=hint)
 
@@ -105,7 +105,7 @@ def _read(
     if value is None and parameter.required:
         raise QueryError(f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream))
     if parameter.kind is ParameterKind.OBJECT:
-        return ObjectSelection(KeyColumn.of(stream), _objects(value, parameter, stream))
+        return ObjectSelection(KeyColumn.from_stream(stream), _objects(value, parameter, stream))
     if value is None:
         return None
     match parameter.kind:

@@ -118,9 +118,9 @@ class _Pairs:
         left, right = self.objects.first, self._other
         if self._count > 1:
             same = self._variables(1)
-            left, right = self.objects.same(same[0]), self.others.same(same[1])
+            left, right = self.objects.write_same_object(same[0]), self.others.write_same_object(same[1])
         away = " && ".join(f"DIST({first}; {distance})({second})" for distance in distances)
-        between = f"({self.objects.same(first)}) || ({self.others.same(second)})"
+        between = f"({self.objects.write_same_object(first)}) || ({self.others.write_same_object(second)})"
         pair = (
             f"${name}; = {away}\n"
             f"        && (=|({first}; {self.args.length('together')})({second})\n"
@@ -161,7 +161,7 @@ def write_near(args: ParameterValues) -> FilledTemplate:
         pairs = _sides(args, objects, others, ("object", "other"))
         whom, title = (f"{_other(others)} and {objects.one}", f"near {objects.words}: {others.words}")
     else:
-        another = objects.key.another("$object1;")
+        another = objects.key.write_different_object("$object1;")
         other = f"{objects.first}, {another}" if objects.values else another
         pairs = _Pairs(args, objects, objects, other, ("object", "other"))
         whom = f"two of {objects.words}" if objects.values else "any two objects"
@@ -169,7 +169,7 @@ def write_near(args: ParameterValues) -> FilledTemplate:
     distance, reach = args.distance("distance"), args.distance("reach")
     far = distance + args.distance("margin")
     if 0 < reach <= far:
-        raise args.wrong(
+        raise args.build_error(
             "reach",
             f"{args.metres(reach)} is not beyond {args.metres(far)}, where two are apart",
             hint="leave it out, or make it longer",
@@ -190,7 +190,7 @@ def write_strays(args: ParameterValues) -> FilledTemplate:
     """OPSL for STRAYS."""
     leader, followers = args.objects("leader"), args.objects("followers")
     if not leader.single:
-        raise args.wrong("leader", "a convoy has one leader", hint="name a single object")
+        raise args.build_error("leader", "a convoy has one leader", hint="name a single object")
     pairs = _sides(args, leader, followers, ("leader", "follower"))
     distance = args.distance("distance")
     says = (
@@ -208,12 +208,12 @@ def _sides(args: ParameterValues, objects: ObjectSelection, others: ObjectSelect
     """Pairs some objects with others; the two sets must be disjoint."""
     shared = tuple(value for value in objects.values if value in others.values)
     if shared:
-        raise args.wrong(
+        raise args.build_error(
             "other" if names[1] == "other" else "followers",
             f"{ObjectSelection(objects.key, shared).words} cannot be on both sides",
             hint="name each object on one side",
         )
-    other = others.first if others.values else objects.key.none_of(objects.values)
+    other = others.first if others.values else objects.key.write_exclusion(objects.values)
     return _Pairs(args, objects, others, other, names)
 
 

@@ -186,7 +186,7 @@ def add_session_routes(app: FastAPI, accounts: Accounts) -> None:
             session = await accounts.sign_in(str(form.get("token", "")).strip())
         except UnauthenticatedError as refused:
             address = request.client.host if request.client else ""
-            accounts.refused(str(refused), address)
+            accounts.record_refusal(str(refused), address)
             again = f"&next={quote(where, safe='/')}" if where != "/" else ""
             return RedirectResponse(f"{SIGN_IN}?refused=1{again}", _SEE_OTHER)
         answer = RedirectResponse(where, _SEE_OTHER)

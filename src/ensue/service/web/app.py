@@ -113,7 +113,7 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
     """Creates the application of a running service."""
     accounts = Accounts(service.database, service.limits)
     accounts.revoked.append(service.listeners.revoke)
-    service.listeners.standing = accounts.standing
+    service.listeners.standing = accounts.list_valid
     app = FastAPI(
         title="Ensue",
         summary="Subscriptions over streams of events",

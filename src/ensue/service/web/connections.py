@@ -30,10 +30,10 @@ def raise_file_limit() -> None:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-        if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = 65_536 if hard == resource.RLIM_INFINITY else hard
+        if soft != resource.RLIM_INFINITY and soft < limit:
             try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
             except (OSError, ValueError) as error:
                 _LOG.warning("the limit of open files stays at %d: %s", soft, error)
 
@@ -79,7 +79,7 @@ class HttpConnections:
         """Marks a connection as waiting for a request, or for the rest of it."""
         self._waiting.setdefault(protocol.address, {})[protocol] = None
 
-    def work(self, protocol: "BoundedProtocol") -> None:
+    def mark_active(self, protocol: "BoundedProtocol") -> None:
         """Marks a connection as processing its request."""
         of_client = self._waiting.get(protocol.address, {})
         of_client.pop(protocol, None)
@@ -89,7 +89,7 @@ class HttpConnections:
     def close(self, protocol: "BoundedProtocol") -> None:
         """Unregisters a connection."""
         self._count -= 1
-        self.work(protocol)
+        self.mark_active(protocol)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -102,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.address = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._asked = False  # there was a request: `cycle` is the last one
+        self._requested = False  # there was a request: `cycle` is the last one
         self._in_body = False  # the head is complete
         self._body_bytes = 0  # received since the deadline was set
         self._head_bytes = 0  # of this request, without its body
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def drop(self) -> None:
         """Closes a connection that has no complete request."""
         self._expect_nothing()
-        self.pool.work(self)
+        self.pool.mark_active(self)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body, self._body_bytes = True, 0
         self._expect(self.pool.limits.body_seconds, self._body_late)
         super().on_headers_complete()
-        self._asked = True
+        self._requested = True
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -157,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._expect_nothing()
         self._head_bytes = 0
-        self.pool.work(self)
+        self.pool.mark_active(self)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -205,7 +205,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        return self._asked and not self.cycle.response_complete
+        return self._requested and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
         """Answers in place of the application, if it has not started to, and disconnects."""
@@ -216,7 +216,7 @@ class BoundedProtocol(HttpToolsProtocol):
             head = f"HTTP/1.1 {problem.status} {problem.title}\r\nconnection: close\r\n"
             lines = b"".join(b"%b: %b\r\n" % pair for pair in response.raw_headers)
             self.transport.write(head.encode() + lines + b"\r\n" + bytes(response.body))
-        if self._asked:
+        if self._requested:
             self.cycle.disconnected = True
         self.transport.close()
 

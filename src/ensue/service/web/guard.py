@@ -87,7 +87,7 @@ class RequestGuard:
         try:
             access = await self._authenticate(scope, headers)
         except UnauthenticatedError as refused:
-            self._accounts.refused(str(refused), scope["client"][0] if scope.get("client") else "")
+            self._accounts.record_refusal(str(refused), scope["client"][0] if scope.get("client") else "")
             raise
         if access is None and path.startswith(API) and path not in OPEN_PATHS:
             raise UnauthenticatedError("this needs a token\n  hint: send it as 'Authorization: Bearer ens_...'")
@@ -314,7 +314,7 @@ class QuerySlots:
         self._running: Counter[int] = Counter()
 
     @asynccontextmanager
-    async def one(self, user: int) -> AsyncIterator[None]:
+    async def acquire(self, user: int) -> AsyncIterator[None]:
         """Waits for a slot for a query of a user."""
         if self._running[user] >= MAX_PER_USER:
             raise OverLimitError(

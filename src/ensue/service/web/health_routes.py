@@ -15,7 +15,7 @@ from ensue.service.access import ADMIN, Principal
 from ensue.service.queries import list_problems
 from ensue.service.service import Service
 from ensue.service.sse_hub import DisconnectReason
-from ensue.service.store import target_store as targets
+from ensue.service.store import target_store
 from ensue.service.store.journal import sum_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
 from ensue.service.web.guard import AdminAccess, ReadAccess
@@ -167,7 +167,7 @@ def health_routes(service: Service) -> APIRouter:
     @routes.get("/health/targets", response_model=dict[str, Any])
     async def failing(access: ReadAccess) -> dict[str, Any]:
         """Lists one's targets that fail, are switched off, or have dead letters."""
-        return {"items": await service.look(lambda db: _troubled(db, access.user))}
+        return {"items": await service.look(lambda db: _list_troubled(db, access.user))}
 
     @routes.get("/explain", response_model=dict[str, str])
     async def explain(_: AdminAccess) -> dict[str, str]:
@@ -206,28 +206,28 @@ async def report_health(service: Service, access: Principal) -> dict[str, Any]:
     report = await service.health()
     if access.may(ADMIN):
         return {**report, "slow_listeners_cut": service.listeners.slow}
-    own = await service.look(lambda db: _own(db, service, access.user))
+    own = await service.look(lambda db: _describe_own(db, service, access.user))
     return {**{name: report[name] for name in _OF_STREAM}, **own}
 
 
-def _own(db: Connection, service: Service, user: int) -> dict[str, Any]:
+def _describe_own(db: Connection, service: Service, user: int) -> dict[str, Any]:
     by_state = "SELECT state, count(*) FROM subscriptions WHERE user = ? GROUP BY state"
     states = dict(map(tuple, db.execute(by_state, (user,))))
-    own_targets = targets.list_target_states(db, user)
+    own_targets = target_store.list_target_states(db, user)
     rejected = "SELECT count(*) FROM bad_events WHERE user = ?"
     return {
         "problems": list_problems(db, service, user),
         "subscriptions": states.get(ACTIVE, 0),
         "paused": states.get(PAUSED, 0),
         "bad": db.execute(rejected, (user,)).fetchone()[0],
-        "failing_targets": sum(target.state == targets.FAILING for target in own_targets),
-        "switched_off_targets": sum(target.state == targets.OFF for target in own_targets),
+        "failing_targets": sum(target.state == target_store.FAILING for target in own_targets),
+        "switched_off_targets": sum(target.state == target_store.OFF for target in own_targets),
         "retries": sum(target.waiting for target in own_targets),
         "dead_letters": sum(target.dead for target in own_targets),
         "listeners": service.listeners.connections(user),
     }
 
 
-def _troubled(db: Connection, user: int) -> list[dict[str, Any]]:
-    states = targets.list_target_states(db, user)
-    return [view_target(each) for each in states if each.state != targets.ON or each.dead]
+def _list_troubled(db: Connection, user: int) -> list[dict[str, Any]]:
+    states = target_store.list_target_states(db, user)
+    return [view_target(each) for each in states if each.state != target_store.ON or each.dead]

@@ -98,11 +98,11 @@ def describe_problem(error: Exception) -> Problem:
         case HTTPException():
             return _http(error)
         case errors.StateError():
-            return _unexpected(error)
+            return _build_unexpected(error)
         case errors.ServiceError() | errors.EnsueError():
             return Problem(422, "refused", "The request was rejected", str(error))
         case _:
-            return _unexpected(error)
+            return _build_unexpected(error)
 
 
 def _query(error: errors.QueryError) -> Problem:
@@ -158,7 +158,7 @@ def _http(error: HTTPException) -> Problem:
     return Problem(error.status_code, kind, phrase.capitalize(), detail, headers=headers)
 
 
-def _unexpected(error: Exception) -> Problem:
+def _build_unexpected(error: Exception) -> Problem:
     number = secrets.token_hex(6)
     _LOG.error("request failed, number %s", number, exc_info=error)
     detail = f"the service failed; see its log for number {number}"

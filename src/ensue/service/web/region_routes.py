@@ -103,8 +103,8 @@ def region_routes(service: Service) -> APIRouter:
 
         def find(db: Connection) -> list[dict[str, Any]]:
             own = journal.list_regions(db, access.user)
-            items = [_shown(name, text, shared=False) for name, text in own.items()]
-            items += [_shown(n, text, shared=True) for n, text in shared.items() if n not in own]
+            items = [_describe_region(name, text, shared=False) for name, text in own.items()]
+            items += [_describe_region(n, text, shared=True) for n, text in shared.items() if n not in own]
             return sorted(items, key=lambda item: str(item["name"]))
 
         return {"items": await service.look(find)}
@@ -123,7 +123,7 @@ def region_routes(service: Service) -> APIRouter:
             require_room(db, access)
 
         await service.do(put)
-        return _shown(form.name, text, shared=False)
+        return _describe_region(form.name, text, shared=False)
 
     @routes.put("/{name}", response_model=responses.ChangedRegionAnswer)
     async def put(name: str, form: request_bodies.ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def region_routes(service: Service) -> APIRouter:
             require_room(db, access)
             return changed
 
-        return {**_shown(name, text, shared=False), "subscriptions": await service.do(change)}
+        return {**_describe_region(name, text, shared=False), "subscriptions": await service.do(change)}
 
     @routes.delete("/{name}", status_code=204)
     async def remove(name: str, access: SubscribeAccess) -> None:
@@ -146,7 +146,7 @@ def region_routes(service: Service) -> APIRouter:
     async def import_regions(form: request_bodies.FeaturesForm, access: SubscribeAccess) -> dict[str, Any]:
         """Imports the regions of a GeoJSON file; the answer lists invalid ones."""
         space = service.stream.space
-        regions, rejected = await asyncio.to_thread(_regions_of, form.features, space)
+        regions, rejected = await asyncio.to_thread(_parse_regions, form.features, space)
 
         def put_all(db: Connection) -> None:
             for name, text in regions.items():
@@ -163,12 +163,12 @@ def region_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _regions_of(features: Sequence[dict[str, Any]], space: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _parse_regions(features: Sequence[dict[str, Any]], space: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Returns the regions of features by name, and the invalid features with their errors."""
     regions: dict[str, str] = {}
     rejected: list[dict[str, Any]] = []
     for index, feature in enumerate(features):
-        name = _name_of(feature, index)
+        name = _derive_name(feature, index)
         try:
             if name in regions:
                 raise QueryError("an earlier feature has the same name")
@@ -178,7 +178,7 @@ def _regions_of(features: Sequence[dict[str, Any]], space: str) -> tuple[dict[st
     return regions, rejected
 
 
-def _shown(name: str, text: str, *, shared: bool) -> dict[str, Any]:
+def _describe_region(name: str, text: str, *, shared: bool) -> dict[str, Any]:
     geometry, radius, corners = text_to_geojson(text)
     return {
         "name": name, "text": text, "geometry": geometry, "radius": radius,
@@ -186,10 +186,10 @@ def _shown(name: str, text: str, *, shared: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _name_of(feature: Any, index: int) -> str:
+def _derive_name(feature: Any, index: int) -> str:
     """Derives a name that subscriptions can use from the properties of a feature.
 
-    >>> _name_of({"properties": {"name": "Depot (north)"}}, 0), _name_of({}, 4)
+    >>> _derive_name({"properties": {"name": "Depot (north)"}}, 0), _derive_name({}, 4)
     ('Depot_north', 'region_5')
     """
     properties = feature.get("properties")

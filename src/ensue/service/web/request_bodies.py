@@ -55,7 +55,7 @@ class QueryForm(RequestForm):
     language: str | None = Field(None, description="opsl or patterns; detected by default")
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> "QueryForm":
+    def _require_one(self) -> "QueryForm":
         if self.text is not None and self.template is not None:
             raise ValueError("a text or a template, not both")
         if self.text is not None:
@@ -111,7 +111,7 @@ class RegionForm(RequestForm):
     geojson: dict[str, Any] | None = Field(None, description="a geometry or a feature")
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> "RegionForm":
+    def _require_one(self) -> "RegionForm":
         if (self.text is None) == (self.geojson is None):
             raise ValueError("a region needs either a text or GeoJSON")
         return self

@@ -96,7 +96,7 @@ class HttpServer:
         finally:
             starting.cancel()
             await asyncio.wait({starting})
-            with _handled(_leave):
+            with _handle_signals(_leave):
                 await self._service.close()
 
     async def _start(self, prepared: Callable[[Service], Awaitable[None]] | None) -> None:
@@ -198,7 +198,7 @@ class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handles signals without raising them again: the caller closes the service."""
-        with _handled(self.handle_exit):
+        with _handle_signals(self.handle_exit):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -209,7 +209,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Installs signal handlers temporarily, in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield

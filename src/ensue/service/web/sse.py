@@ -57,7 +57,7 @@ class NotificationStream:
         if subscription is not None:
             await self._service.subscription(subscription, user=access.user)
         return self._service.listeners.listen(
-            self._service.reading(access.user, subscription),
+            self._service.get_outbox_reader(access.user, subscription),
             None if after is None else _number("after", after),
             user=access.user,
             subscription=subscription,
@@ -124,12 +124,12 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
         """Notifications after a number, for polling: pass `next` as `after`."""
         if subscription is not None:
             await service.subscription(subscription, user=access.user)
-        return await read_page(service.reading(access.user, subscription), after, limit)
+        return await read_page(service.get_outbox_reader(access.user, subscription), after, limit)
 
     @routes.get("/notes/{number}", response_model=dict[str, Any])
     async def note(number: Number, access: ReadAccess) -> Response:
         """A notification with the tracks of its objects, for a replay on a map."""
-        async with turns.one(access.user):
+        async with turns.acquire(access.user):
             replay = await service.replay(number, user=access.user)
         return encode_json({**replay, "at": format_epoch(replay["at"])})
 

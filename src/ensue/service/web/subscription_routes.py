@@ -36,15 +36,15 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
     @routes.post("/trial", response_model=responses.TrialAnswer)
     async def trial(form: request_bodies.TrialForm, access: ReadAccess) -> Response:
         """Reports how often a subscription would have matched the stored events."""
-        async with turns.one(access.user):
+        async with turns.acquire(access.user):
             result = await service.trial(**form_arguments(form), since=form.since, user=access.user)
         fields = {
             "count": result.count,
             "by_object": result.by_object,
             "bars": result.bars,
             "events": result.events,
-            "from": service.columns.shown(result.begin),
-            "to": service.columns.shown(result.end),
+            "from": service.columns.to_json(result.begin),
+            "to": service.columns.to_json(result.end),
             "seconds": result.seconds,
             "cut": result.cut,
         }
@@ -72,7 +72,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     routes = APIRouter(tags=["subscriptions"])
 
     async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
-        return (await service.look(lambda db: _shown(db, [subscription], secrets=secrets)))[0]
+        return (await service.look(lambda db: _describe_subscriptions(db, [subscription], secrets=secrets)))[0]
 
     async def encode_once(answer: dict[str, Any], user: int, key: str | None) -> str:
         """Encodes an answer; a repeated idempotency key gets the first one."""
@@ -115,7 +115,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         )
         results = [each if isinstance(each, Exception) else next(outcomes) for each in requests]
         created = [each for each in results if isinstance(each, UserSubscription)]
-        views = iter(await service.look(lambda db: _shown(db, created, secrets=True)))
+        views = iter(await service.look(lambda db: _describe_subscriptions(db, created, secrets=True)))
         items = [
             {"problem": describe_problem(each).content}
             if isinstance(each, Exception)
@@ -134,7 +134,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     ) -> dict[str, Any]:
         """Lists one's subscriptions, ordered by id."""
         page = await service.subscriptions(state=state, after=after, limit=limit, user=access.user)
-        items = await service.look(lambda db: _shown(db, page))
+        items = await service.look(lambda db: _describe_subscriptions(db, page))
         return {"items": items, "next": page[-1].id if len(page) == limit else None}
 
     @routes.get("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
@@ -172,7 +172,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def notes(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> Response:
         """Lists the notifications of a subscription after a number."""
         await service.subscription(id, user=access.user)
-        return await read_page(service.reading(access.user, id), after, limit)
+        return await read_page(service.get_outbox_reader(access.user, id), after, limit)
 
     @routes.get("/subscriptions/{id}/explain", response_model=dict[str, str])
     async def explain(id: Id, access: ReadAccess) -> dict[str, str]:
@@ -182,7 +182,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     @routes.get("/subscriptions/{id}/why-not", response_model=dict[str, Any])
     async def why_not(id: Id, access: ReadAccess) -> Response:
         """Reports how far recent events got, and which condition rejected them."""
-        async with turns.one(access.user):
+        async with turns.acquire(access.user):
             return responses.encode_json(await service.why_not(id, user=access.user))
 
     return routes
@@ -208,7 +208,9 @@ def _arguments(form: request_bodies.SubscriptionForm) -> dict[str, Any]:
     }
 
 
-def _shown(db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False) -> list[dict[str, Any]]:
+def _describe_subscriptions(
+    db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False
+) -> list[dict[str, Any]]:
     """Adds counters and targets to subscriptions."""
     return [
         {

@@ -68,7 +68,7 @@ def object_routes(service: Service, turns: QuerySlots) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_POINTS)] = 2_000,
     ) -> Response:
         """Returns the newest positions of an object as [time, x, y], ordered by time."""
-        async with turns.one(access.user):
+        async with turns.acquire(access.user):
             points = await service.track(id, since=since, until=until, limit=limit)
         return encode_json({"points": points})
 

@@ -89,7 +89,7 @@ class CatalogLog:
     def _append(self, written: ChangeFileWriter) -> int:
         while True:
             version = self.latest() + 1
-            self._advance_names(version - 1).checked(_read_kinds(written.read()))
+            self._advance_names(version - 1).check_changes(_read_kinds(written.read()))
             written.number(version, self.total(version - 1) + written.head.count)
             if link_exclusively(written.path, self._path(version)):
                 self._known = version
@@ -131,11 +131,11 @@ class CatalogLog:
         if known is None and not create_exclusively(path, text.encode()):
             known = self.settings()
         for name in {} if known is None else {**known, **requested}:
-            existing, wanted = (known or {}).get(name), requested.get(name)
-            if existing != wanted:
+            existing, expected = (known or {}).get(name), requested.get(name)
+            if existing != expected:
                 raise StateError(
                     f"the set of subscriptions in {self.folder} has {name}={existing!r}, "
-                    f"not {wanted!r}\n"
+                    f"not {expected!r}\n"
                     "  hint: pass the settings that it was created with, or name another folder"
                 )
 
@@ -209,7 +209,7 @@ class CatalogLog:
         version = self.latest() if version is None else version
         positions = sorted((defined, row) for _, defined, row in self.names(version))
         for defined, rows in groupby(positions, key=itemgetter(0)):
-            for change in self._file(defined).some([row for _, row in rows]):
+            for change in self._file(defined).iterate_rows([row for _, row in rows]):
                 yield defined, change
 
     def _path(self, version: int) -> Path:
@@ -253,7 +253,7 @@ class MemoryLog:
         if not new:
             return self.latest()
         kinds = [(change.kind, change.name) for change in new]
-        self._names.checked(kinds)
+        self._names.check_changes(kinds)
         self._files.append(new)
         self._names.take(self.latest(), kinds)
         return self.latest()

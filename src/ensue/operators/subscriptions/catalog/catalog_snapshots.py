@@ -170,7 +170,7 @@ class SubscriptionNames:
     >>> names.take(2, [(ChangeKind.CANCEL, "a"), (ChangeKind.REPLACE, "b")])
     >>> list(names)
     [('b', 2, 1)]
-    >>> names.checked([(ChangeKind.ADD, "b")])
+    >>> names.check_changes([(ChangeKind.ADD, "b")])
     Traceback (most recent call last):
     ensue.errors.QueryError: there is a subscription 'b' already
       hint: replace it, or cancel it first
@@ -190,7 +190,7 @@ class SubscriptionNames:
         for name, place in self._places.items():
             yield name, place >> _ROW_BITS, place & mask
 
-    def checked(self, changes: Iterable[tuple[ChangeKind, str]]) -> None:
+    def check_changes(self, changes: Iterable[tuple[ChangeKind, str]]) -> None:
         """Raises a QueryError if an existing name is added or an unknown one is changed."""
         exists: dict[str, bool] = {}
         for kind, name in changes:

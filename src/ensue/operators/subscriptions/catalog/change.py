@@ -164,13 +164,13 @@ class ChangeFileWriter:
         remaining = iter(changes)
         with path.open("xb") as file:
             file.write(bytes(BLOCK))
-            with pa.ipc.new_file(_unclosed(file), _CHANGES) as writer:
+            with pa.ipc.new_file(_keep_open(file), _CHANGES) as writer:
                 count = 0
                 while batch := list(islice(remaining, ROWS)):
                     writer.write_batch(_columns(batch, regions))
                     count += len(batch)
             middle = file.tell()
-            with pa.ipc.new_file(_unclosed(file), _REGIONS) as writer:
+            with pa.ipc.new_file(_keep_open(file), _REGIONS) as writer:
                 texts = iter(regions)
                 while rows := list(islice(texts, ROWS)):
                     writer.write_batch(pa.record_batch([rows], schema=_REGIONS))
@@ -194,7 +194,7 @@ def _flush(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _unclosed(file: BinaryIO) -> Any:
+def _keep_open(file: BinaryIO) -> Any:
     return pa.PythonFile(file, mode="w")
 
 
@@ -233,13 +233,13 @@ class ChangeFile:
         for batch in self.batches():
             yield from (self._change(row) for row in batch.to_pylist())
 
-    def some(self, rows: Sequence[int]) -> Iterator[SubscriptionChange]:
+    def iterate_rows(self, rows: Sequence[int]) -> Iterator[SubscriptionChange]:
         """Yields the changes in some ascending rows."""
-        wanted, start = np.asarray(rows, np.int64), 0
+        numbers, start = np.asarray(rows, np.int64), 0
         for batch in self.batches():
-            first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
+            first, last = np.searchsorted(numbers, [start, start + batch.num_rows])
             if first < last:
-                taken = batch.take(pa.array(wanted[first:last] - start))
+                taken = batch.take(pa.array(numbers[first:last] - start))
                 yield from (self._change(row) for row in taken.to_pylist())
             start += batch.num_rows
 

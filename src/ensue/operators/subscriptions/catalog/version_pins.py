@@ -55,11 +55,11 @@ def pin_version(log: CatalogLog, query: str, batch: int) -> int:
             )
         version = log.latest()
         if newest is not None:  # a network file system may show the newest files late
-            version = max(version, _pinned(folder / "batches" / f"{newest:0{_DIGITS}}"))
+            version = max(version, _read_pin(folder / "batches" / f"{newest:0{_DIGITS}}"))
         created = create_exclusively(path, json.dumps({"version": version}).encode())
         if created and batch % _SWEPT_EVERY == 0:
             _sweep(folder, batch)
-    version = _pinned(path)
+    version = _read_pin(path)
     moment = folder / "moments" / f"{version:0{_DIGITS}}"
     if not moment.exists():  # the task that pinned it may have failed
         start = {"batch": batch, "at": time.time_ns() // 1_000}
@@ -73,7 +73,7 @@ def list_version_starts(log: CatalogLog, query: str) -> Iterator[VersionStart]:
     Other versions became visible together with the next one that was used.
     """
     folder = _folder(log, query) / "moments"
-    for name in sorted(_numbered(folder)):
+    for name in sorted(_list_pins(folder)):
         read = _read(folder / name)
         yield VersionStart(int(name), read["batch"], read["at"])
 
@@ -98,7 +98,7 @@ def find_used_versions(log: CatalogLog) -> set[int]:
     for query in list_streams(log):
         newest = _newest(_folder(log, query))
         if newest is not None:
-            versions.add(_pinned(_folder(log, query) / "batches" / f"{newest:0{_DIGITS}}"))
+            versions.add(_read_pin(_folder(log, query) / "batches" / f"{newest:0{_DIGITS}}"))
     return versions
 
 
@@ -109,17 +109,17 @@ def _folder(log: CatalogLog, query: str) -> Path:
 
 
 def _newest(folder: Path) -> int | None:
-    return max(map(int, _numbered(folder / "batches")), default=None)
+    return max(map(int, _list_pins(folder / "batches")), default=None)
 
 
-def _numbered(folder: Path) -> list[str]:
+def _list_pins(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in os.scandir(folder) if entry.name.isdigit()]
     except FileNotFoundError:
         return []
 
 
-def _pinned(path: Path) -> int:
+def _read_pin(path: Path) -> int:
     return int(_read(path)["version"])
 
 
@@ -134,7 +134,7 @@ def _read(path: Path) -> dict[str, int]:
 
 def _sweep(folder: Path, batch: int) -> None:
     """Removes pins that no stream needs."""
-    for name in _numbered(folder / "batches"):
+    for name in _list_pins(folder / "batches"):
         if int(name) < batch - KEPT_PINS:
             (folder / "batches" / name).unlink(missing_ok=True)
     for name in ("batches", "moments"):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.errors import LimitError, StateError
-from ensue.kernels import network_tables as layout
+from ensue.kernels import network_tables
 from ensue.kernels.network import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, run_network
 from ensue.kernels.network_compaction import copy_marked, mark_events, mark_needed
 from ensue.kernels.network_selection import count_members, gather_members, set_used_position
@@ -65,9 +65,9 @@ class NetworkState:
         self._kept = 0
         self._seeded: set[int] = set()
         # of the set; absences between moments of later versions have not started
-        self.version = int(layout.NEVER)
+        self.version = int(network_tables.NEVER)
         self.held = NetworkValues(
-            np.zeros((64, layout.WIDTH), np.int64),
+            np.zeros((64, network_tables.WIDTH), np.int64),
             np.zeros((64, 2), time),
             np.zeros((64, 3), np.int32),
             np.full((0, 2), -1, np.int32),
@@ -180,10 +180,10 @@ class NetworkState:
         if timers == len(held.heap):
             held = held._replace(heap=_grow(held.heap), heap_times=_grow(held.heap_times))
         length, at = nodes.absence_times[node]
-        never = layout.NEVER
-        held.instances[instances] = (-1, -1, -1, -1, never, -1, never, layout.THERE, -1)
+        never = network_tables.NEVER
+        held.instances[instances] = (-1, -1, -1, -1, never, -1, never, network_tables.THERE, -1)
         instance = instances + 1
-        held.instances[instance] = (node, -1, instances, -1, never, -1, never, layout.PENDING, -1)
+        held.instances[instance] = (node, -1, instances, -1, never, -1, never, network_tables.PENDING, -1)
         held.times[instances : instances + 2] = (at, at + length)
         held.cells[cells] = (instance, held.heads[node, 0], -1)
         held.heads[node, 0] = cells
@@ -205,7 +205,7 @@ class NetworkState:
         needed_rows = np.flatnonzero(is_needed)
         new_rows = np.full(len(is_needed), -1, np.int64)
         new_rows[needed_rows] = np.arange(len(needed_rows))
-        instances = np.zeros((max(64, 2 * instance_count), layout.WIDTH), np.int64)
+        instances = np.zeros((max(64, 2 * instance_count), network_tables.WIDTH), np.int64)
         times = np.zeros((len(instances), 2), self.time)
         cells = np.zeros((max(64, 2 * cell_count), 3), np.int32)
         timer_count = copy_marked(held, marks, new_rows, instances, times, cells)
@@ -221,7 +221,7 @@ class NetworkState:
 
     def shares(self) -> dict[int, float]:
         """Returns how many values each subscription holds, by number; shared ones are divided."""
-        nodes = self.held.instances[: int(self.held.counted[0]), layout.NODE]
+        nodes = self.held.instances[: int(self.held.counted[0]), network_tables.NODE]
         return self.table.shares(np.bincount(nodes[nodes >= 0], minlength=self.table.size))
 
     @property
@@ -321,7 +321,7 @@ class NetworkState:
             add_timer(heap, heap_times, k, instance, int(height[node]) if node >= 0 else 0, due)
         gone = instances[:, 0] < 0
         gone &= _instances(saved)[:, 0] >= 0
-        instances[gone, 7] = layout.BARRED  # no subscription uses it
+        instances[gone, 7] = network_tables.BARRED  # no subscription uses it
         self.held = self.held._replace(
             instances=_grow(instances),
             times=_grow(np.array(saved["times"]).reshape(-1, 2)),
@@ -339,7 +339,7 @@ class NetworkState:
 
 
 def _instances(saved: dict[str, npt.NDArray[Any]]) -> Ints:
-    return np.array(saved["instances"], np.int64).reshape(-1, layout.WIDTH)
+    return np.array(saved["instances"], np.int64).reshape(-1, network_tables.WIDTH)
 
 
 def _grow(rows: npt.NDArray[Any], least: int = 64, fill: int = 0) -> npt.NDArray[Any]:

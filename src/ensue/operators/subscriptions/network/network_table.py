@@ -9,7 +9,7 @@ import numpy as np
 
 from ensue.errors import QueryError
 from ensue.ir.subscription import Select
-from ensue.kernels import network_tables as layout
+from ensue.kernels import network_tables
 from ensue.kernels.network_tables import NetworkNodes
 from ensue.operators.subscriptions.network.network_files import NodeRow, SavedRows, load_network, save_network
 from ensue.operators.subscriptions.predicate_index.encoding import COMPARISON, WHERE
@@ -30,7 +30,7 @@ from ensue.planner.subscription_network import (
 from ensue.vector.geo_regions import Regions
 
 OPERATOR = {"=": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
-SELECT = {Select.LATEST: layout.LATEST, Select.ONCE: layout.ONCE, Select.ALL: layout.ALL}
+SELECT = {Select.LATEST: network_tables.LATEST, Select.ONCE: network_tables.ONCE, Select.ALL: network_tables.ALL}
 
 
 class NetworkTable:
@@ -183,7 +183,7 @@ class NetworkTable:
     def _selects_all(self, place: int) -> bool:
         """Whether a user of a node needs more than the newest match."""
         _, subscription, slot, _ = self._user.array[place]
-        return bool(self._select.array[subscription] == layout.ALL or slot >= 0)
+        return bool(self._select.array[subscription] == network_tables.ALL or slot >= 0)
 
     def add(self, node: NetworkNode, key_group: int = 0) -> int:
         """Returns the number of a node, creates it if needed, and counts one more user."""
@@ -224,21 +224,21 @@ class NetworkTable:
         self.by_number[number] = row
         match node:
             case NetworkLeaf():
-                self._kind.array[number] = layout.LEAF
+                self._kind.array[number] = network_tables.LEAF
                 row.slot = slot
                 if row.slot >= self.leaf_of.count:
                     self.leaf_of.add(row.slot + 1 - self.leaf_of.count)
                 self.leaf_of.array[row.slot] = number
             case NetworkFilter(_, tests) | NetworkJoin(_, _, tests):
                 is_sieve = isinstance(node, NetworkFilter)
-                self._kind.array[number] = layout.SIEVE if is_sieve else layout.JOIN
+                self._kind.array[number] = network_tables.SIEVE if is_sieve else network_tables.JOIN
                 row.tests = self._add_tests(tests, iter(regions))
                 self._tests.array[number] = row.tests
                 self._simple.array[number] = isinstance(node, NetworkJoin) and _is_simple(node)
             case NetworkAbsence():
-                self._kind.array[number] = layout.ABSENCE
+                self._kind.array[number] = network_tables.ABSENCE
                 self._absence.array[number] = (
-                    _signed(node.base), _signed(node.since), _signed(node.until), node.until_end,
+                    _to_signed(node.base), _to_signed(node.since), _to_signed(node.until), node.until_end,
                 )  # fmt: skip
                 self._absence_times.array[number] = (node.length, node.at)
                 if node.child is None:
@@ -299,16 +299,16 @@ class NetworkTable:
         """Sets the waiting time of a shared node to the longest of its users."""
         waits = self._waits.array[number]
         if isinstance(node, NetworkJoin):
-            waits[0] = max(waits[0], _rounded(node.left_waits))
-            waits[1] = max(waits[1], _rounded(node.right_waits))
+            waits[0] = max(waits[0], _add_tolerance(node.left_waits))
+            waits[1] = max(waits[1], _add_tolerance(node.right_waits))
         elif isinstance(node, NetworkAbsence):
-            waits[2] = max(waits[2], _rounded(node.bars_wait))
+            waits[2] = max(waits[2], _add_tolerance(node.bars_wait))
 
     def _update_only_latest(self, number: int) -> None:
         """Updates whether only the newest match of a join of two events is needed."""
         row = self.by_number[number]
-        leaves = row is not None and all(self._kind.array[child] == layout.LEAF for child, _ in row.children)
-        only = leaves and self._kind.array[number] == layout.JOIN
+        leaves = row is not None and all(self._kind.array[child] == network_tables.LEAF for child, _ in row.children)
+        only = leaves and self._kind.array[number] == network_tables.JOIN
         self._only_latest.array[number] = only and self._not_latest.array[number] == 0
 
     def _release(self, number: int) -> None:
@@ -362,20 +362,20 @@ class NetworkTable:
         row = self._test.array[place]
         match test:
             case TimeTest():
-                slots = _signed(test.earlier), _signed(test.later)
-                row[:] = (layout.TIME, *slots, test.earlier_end, test.later_end, test.strict)
+                slots = _to_signed(test.earlier), _to_signed(test.later)
+                row[:] = (network_tables.TIME, *slots, test.earlier_end, test.later_end, test.strict)
                 self._test_time.array[place] = (test.by, test.at)
             case PlaceTest():
-                first = _signed(test.first)
-                kind = layout.PLACE
+                first = _to_signed(test.first)
+                kind = network_tables.PLACE
                 if test.region is not None:
-                    first, kind = next(regions), layout.REGION
+                    first, kind = next(regions), network_tables.REGION
                 codes = WHERE[test.where], COMPARISON[test.comparison]
-                row[:] = (kind, first, _signed(test.second), *codes, 0)
+                row[:] = (kind, first, _to_signed(test.second), *codes, 0)
                 self._test_number.array[place] = (test.number, test.tolerance)
             case FieldTest():
                 row[:] = (
-                    layout.FIELD, test.slot, test.other, OPERATOR[test.operator],
+                    network_tables.FIELD, test.slot, test.other, OPERATOR[test.operator],
                     self._field(test.name), self._field(test.other_name),
                 )  # fmt: skip
 
@@ -477,12 +477,12 @@ def _inputs(node: NetworkNode) -> list[tuple[NetworkNode, int, tuple[Test, ...]]
         case NetworkLeaf():
             return []
         case NetworkFilter(child):
-            return [(child, layout.LEFT_SIDE, ())]
+            return [(child, network_tables.LEFT_SIDE, ())]
         case NetworkJoin(left, right):
-            return [(left, layout.LEFT_SIDE, ()), (right, layout.RIGHT_SIDE, ())]
+            return [(left, network_tables.LEFT_SIDE, ()), (right, network_tables.RIGHT_SIDE, ())]
         case NetworkAbsence(child):
-            below = [] if child is None else [(child, layout.LEFT_SIDE, ())]
-            return [*below, *((bar.node, layout.BAR, bar.tests) for bar in node.bars)]
+            below = [] if child is None else [(child, network_tables.LEFT_SIDE, ())]
+            return [*below, *((bar.node, network_tables.BAR, bar.tests) for bar in node.bars)]
 
 
 def _is_simple(join: NetworkJoin) -> bool:
@@ -494,11 +494,11 @@ def _is_simple(join: NetworkJoin) -> bool:
     )
 
 
-def _signed(slots: int) -> int:
+def _to_signed(slots: int) -> int:
     """Returns 64 bits as a signed number."""
     return slots - (1 << 64) if slots >> 63 else slots
 
 
-def _rounded(waits: float) -> float:
+def _add_tolerance(waits: float) -> float:
     """Adds a tolerance, since times are compared as floats."""
     return waits if waits < 0 else waits * (1 + 1e-12) + 1e-9

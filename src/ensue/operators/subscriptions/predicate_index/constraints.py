@@ -55,7 +55,7 @@ class FieldConstraint:
         self.among: set[Value] | None = None
         self.unlike: set[Value] | None = None
 
-    def allowed(self) -> set[Value] | None:
+    def get_allowed_values(self) -> set[Value] | None:
         """Returns the allowed values if they are a set, None if they are an interval."""
         if self.among is None or (len(self.among) == 1 and self.unlike is None):
             return self.among
@@ -113,7 +113,7 @@ class PredicateReader:
         if constant is None:
             return False
         if not isinstance(constant, str):
-            interval = self._interval_of(operator, constant)
+            interval = self._get_interval(operator, constant)
             if interval is None:
                 return False
             part.low, part.high = max(part.low, interval[0]), min(part.high, interval[1])
@@ -131,10 +131,10 @@ class PredicateReader:
             return ()
         if isinstance(constant, str):
             return (constant,)
-        interval = self._interval_of("=", constant)
+        interval = self._get_interval("=", constant)
         return () if interval is None else (interval[0],)
 
-    def _interval_of(self, operator: str, constant: Constant) -> Interval | None:
+    def _get_interval(self, operator: str, constant: Constant) -> Interval | None:
         if isinstance(constant, date):
             ticks = to_microseconds(to_instant(constant) - _EPOCH) * self._scale
             return integer_interval(operator, ticks)
@@ -170,12 +170,12 @@ class PredicateReaders:
         self._fields, self._unit = fields, unit
         self._known: dict[tuple[str, str], list[PredicateReader]] = {}
 
-    def _of(self, predicate: Predicate) -> PredicateReader:
+    def _get_reader(self, predicate: Predicate) -> PredicateReader:
         readers = self._known.setdefault((predicate.name, predicate.operator), [])
         for reader in readers:
             if reader.type is predicate.type:
                 return reader
-        readers.append(PredicateReader(predicate, self._fields.of(predicate), self._unit))
+        readers.append(PredicateReader(predicate, self._fields.get_field(predicate), self._unit))
         return readers[-1]
 
     def read(self, atom: EventTest) -> AtomConstraints:
@@ -183,7 +183,7 @@ class PredicateReaders:
         constraints = AtomConstraints()
         parts = constraints.fields
         for predicate in atom.predicates:
-            reader = self._of(predicate)
+            reader = self._get_reader(predicate)
             part = parts.get(reader.field.number)
             if part is None:
                 part = parts[reader.field.number] = FieldConstraint(reader.field)
@@ -191,7 +191,7 @@ class PredicateReaders:
                 constraints.never = True
         for part in parts.values():
             bounded = part.low != LEAST or part.high != GREATEST or part.unlike is not None
-            if bounded and part.among is not None and not part.allowed():
+            if bounded and part.among is not None and not part.get_allowed_values():
                 constraints.never = True
         return constraints
 
@@ -205,7 +205,7 @@ class TypeGroups(CountedIds[int]):
     """Assigns a group to each type that atoms require, by the code of its text.
 
     >>> groups = TypeGroups()
-    >>> groups.take(17), groups.take(4), groups.take(17), groups.of(np.array([4, 5, 17])).tolist()
+    >>> groups.take(17), groups.take(4), groups.take(17), groups.get_groups(np.array([4, 5, 17])).tolist()
     (1, 2, 1, [2, 0, 1])
     """
 
@@ -229,7 +229,7 @@ class TypeGroups(CountedIds[int]):
         self._sorted = None
         return True
 
-    def of(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    def get_groups(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Returns the groups of types."""
         if self._sorted is None:
             pairs = sorted(self._shards[0].items())

@@ -92,7 +92,7 @@ class AtomEncoder:
         group = NO_TYPE
         for number, part in constraints.fields.items():
             word = number << OPS
-            allowed = part.allowed()
+            allowed = part.get_allowed_values()
             if allowed is None:
                 self._append_range(part, rows)
                 continue

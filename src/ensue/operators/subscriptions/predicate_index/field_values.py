@@ -19,8 +19,7 @@ from ensue.operators.subscriptions.predicate_index.sortable_encoding import (
     encode_floats,
 )
 from ensue.schema import ValueKind
-from ensue.vector import evaluation as vectors
-from ensue.vector import functions, operators
+from ensue.vector import evaluation, functions, operators
 from ensue.vector.arrow_numpy import get_indices
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.column_values import create_constant
@@ -54,7 +53,7 @@ class IndexFields:
         self.type_column = named if self._kinds.get(named) is ValueKind.STRING else None
         self.type_number = -1  # the field of that column, once it is read
 
-    def of(self, predicate: Predicate) -> IndexField:
+    def get_field(self, predicate: Predicate) -> IndexField:
         if predicate.name not in self._by_name:
             self._by_name[predicate.name] = self.take(self._column(predicate))
         return self._by_name[predicate.name]
@@ -99,7 +98,7 @@ def encode_field_values(
     values = np.empty((events.num_rows, len(fields)), np.int64)
     numbers = np.empty((events.num_rows, len(fields)), np.float64)
     for field in fields:
-        vector = vectors.from_arrow(events.column(field.column), shape.unit, field.column)
+        vector = evaluation.from_arrow(events.column(field.column), shape.unit, field.column)
         if vector.kind is not field.kind and ValueKind.NULL not in (vector.kind, field.kind):
             raise EventError(
                 f"column '{field.column}' holds values of kind {vector.kind.value}; "
@@ -120,7 +119,7 @@ def encode_field_values(
     return values, numbers
 
 
-def _integers(vector: vectors.Vector, texts: AtomTextCodes) -> npt.NDArray[Any]:
+def _integers(vector: evaluation.Vector, texts: AtomTextCodes) -> npt.NDArray[Any]:
     if vector.kind is not ValueKind.STRING:
         return np.asarray(vector.values)
     array: Any = vector.values
@@ -145,7 +144,7 @@ class ResidualTests(CountedIds[ResidualTest]):
     (0, 0)
     """
 
-    def failed(
+    def find_failures(
         self, events: pa.Table, rows: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Returns where the test of each number fails on the event of each row."""
@@ -167,7 +166,7 @@ class ResidualTests(CountedIds[ResidualTest]):
 
 def _holds(test: ResidualTest, column: pa.Array) -> npt.NDArray[np.bool_]:
     _, operator, text = test
-    vector = vectors.from_arrow(column, "us")
+    vector = evaluation.from_arrow(column, "us")
     if operator == "LIKE":
-        return vectors.truth(functions.match_like(vector, text))
-    return vectors.truth(operators.compare(operator, vector, create_constant(text, "us")))
+        return evaluation.truth(functions.match_like(vector, text))
+    return evaluation.truth(operators.compare(operator, vector, create_constant(text, "us")))

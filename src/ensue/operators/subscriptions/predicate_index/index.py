@@ -12,9 +12,7 @@ import pyarrow as pa
 
 from ensue.errors import QueryError, StateError
 from ensue.ir.subscription import EventTest
-from ensue.kernels import predicate_index as routing
-from ensue.kernels import predicate_index_arrays as routing_arrays
-from ensue.kernels import predicate_index_updates as routing_atoms
+from ensue.kernels import predicate_index, predicate_index_arrays, predicate_index_updates
 from ensue.kernels.polygons import RINGS, RegionTable
 from ensue.kernels.predicate_index_arrays import LATE
 from ensue.operators.subscriptions.predicate_index.constraints import TypeGroups
@@ -100,7 +98,7 @@ class AtomIndex:
         self._arrays = IndexArrays.empty()
 
     def __len__(self) -> int:
-        return int(self._arrays["atom_state"][routing_arrays.ALIVE])
+        return int(self._arrays["atom_state"][predicate_index_arrays.ALIVE])
 
     def add(self, atom: EventTest) -> int:
         """Adds an atom and returns its slot."""
@@ -134,7 +132,7 @@ class AtomIndex:
         done = 0
         while done < len(atoms):
             arrays.make_room(written.longest)
-            done = routing_atoms.add_atoms(
+            done = predicate_index_updates.add_atoms(
                 arrays.table, arrays.atoms, self._region_table, self._space, *written,
                 writer.fields.type_number, slots, done,
             )  # fmt: skip
@@ -151,20 +149,20 @@ class AtomIndex:
         for slot in slots.tolist():
             group = (int(arrays["access"][slot, 0]) >> 8) & ((1 << 28) - 1)
             self._writer.give_back(self._tests(slot), group)
-        routing_atoms.remove_atoms(arrays.table, arrays.atoms, slots)
+        predicate_index_updates.remove_atoms(arrays.table, arrays.atoms, slots)
         arrays.tidy()
 
     def _tests(self, slot: int) -> list[list[int]]:
         out = np.empty((8, WORDS), np.int64)
-        count = routing_atoms.list_tests(self._arrays.atoms, slot, out)
+        count = predicate_index_updates.list_tests(self._arrays.atoms, slot, out)
         if count > len(out):
             out = np.empty((count, WORDS), np.int64)
-            routing_atoms.list_tests(self._arrays.atoms, slot, out)
+            predicate_index_updates.list_tests(self._arrays.atoms, slot, out)
         tests: list[list[int]] = out[:count].tolist()
         return tests
 
     def _check(self, slot: int) -> None:
-        top = self._arrays["atom_state"][routing_arrays.SLOT_TOP]
+        top = self._arrays["atom_state"][predicate_index_arrays.SLOT_TOP]
         if not 0 <= slot < top or self._arrays["access"][slot, 0] < 0:
             raise KeyError(f"no atom has slot {slot}")
 
@@ -177,27 +175,27 @@ class AtomIndex:
         self._check(slot)
         access = int(self._arrays["access"][slot, 0])
         kind, path = access & 255, access >> 36
-        if kind == routing_arrays.EQUAL:
-            word = int(self._arrays["paths"][path, routing_arrays.WHAT])
+        if kind == predicate_index_arrays.EQUAL:
+            word = int(self._arrays["paths"][path, predicate_index_arrays.WHAT])
             return (word >> 8) & 0xFFFFFF == self._writer.fields.type_number
-        return kind == routing_arrays.ALL
+        return kind == predicate_index_arrays.ALL
 
     def paths(self) -> list[str]:
         """Returns the access path of each atom."""
-        top = int(self._arrays["atom_state"][routing_arrays.SLOT_TOP])
+        top = int(self._arrays["atom_state"][predicate_index_arrays.SLOT_TOP])
         alive = [slot for slot in range(top) if self._arrays["access"][slot, 0] >= 0]
         return [self._describe_path(slot) for slot in alive]
 
     def _describe_path(self, slot: int) -> str:
         access = int(self._arrays["access"][slot, 0])
         match access & 255:
-            case routing_arrays.EQUAL:
+            case predicate_index_arrays.EQUAL:
                 return "type" if self.broad(slot) else "equality"
-            case routing_arrays.GRID:
+            case predicate_index_arrays.GRID:
                 return "region"
-            case routing_arrays.SPAN:
+            case predicate_index_arrays.SPAN:
                 return "range"
-            case routing_arrays.ALL:
+            case predicate_index_arrays.ALL:
                 return "type" if (access >> 8) & ((1 << 28) - 1) else "no field: all events fit"
             case _:
                 return "no field: no event fits"
@@ -220,32 +218,34 @@ class AtomIndex:
             keep = np.ones(len(pairs), np.bool_)
             keep[late] = self._test_residuals(part, rows[late], slots[late])
             rows, slots = rows[keep], slots[keep]
-        self._arrays["counters"][routing.FOUND] += len(rows)
+        self._arrays["counters"][predicate_index.FOUND] += len(rows)
         return rows + np.int32(begin), slots
 
-    def _find_pairs(self, batch: routing.IndexedEvents) -> npt.NDArray[np.int64]:
+    def _find_pairs(self, batch: predicate_index.IndexedEvents) -> npt.NDArray[np.int64]:
         """Returns the rows and slots that pass all but residual tests, packed and sorted."""
         arrays = self._arrays
         counters = arrays["counters"]
         parts, done = [np.zeros(0, np.int64)], 0
         while done < len(batch.groups):
-            pairs, done = routing.find_candidates(
+            pairs, done = predicate_index.find_candidates(
                 arrays.table, arrays.atoms, self._space, batch, done, _MOST_PAIRS, counters
             )
-            counters[routing.TESTED] += len(pairs)
-            parts.append(routing.filter_candidates(arrays.atoms, self._region_table, self._space, batch, pairs))
+            counters[predicate_index.TESTED] += len(pairs)
+            parts.append(predicate_index.filter_candidates(arrays.atoms, self._region_table, self._space, batch, pairs))
         merged = np.concatenate(parts)
         merged.sort()
         first = np.ones(len(merged), np.bool_)
         np.not_equal(merged[1:], merged[:-1], out=first[1:])  # drops pairs found in two cells
         return merged[first]
 
-    def _batch(self, events: pa.Table, places: EventPlaces | None, begin: int, end: int) -> routing.IndexedEvents:
+    def _batch(
+        self, events: pa.Table, places: EventPlaces | None, begin: int, end: int
+    ) -> predicate_index.IndexedEvents:
         fields = self._writer.fields
         values, numbers = encode_field_values(events, self._shape, fields.all, self._writer.texts)
         groups = np.zeros(len(values), np.int32)
         if fields.type_number >= 0:
-            groups = self._writer.groups.of(values[:, fields.type_number])
+            groups = self._writer.groups.get_groups(values[:, fields.type_number])
         x = y = np.zeros(0, np.float64)
         first = np.zeros(end - begin + 1, np.int64)
         if places is not None:
@@ -253,24 +253,24 @@ class AtomIndex:
             x, y = (np.require(a, np.float64, ["C", "W"]) for a in (places.x, places.y))
             first = np.asarray(places.first[begin : end + 1], np.int64)
         boxes = compute_bounding_boxes(x, y, first, self._space)
-        return routing.IndexedEvents(values, numbers, groups, boxes, x, y, as_read_only(first))
+        return predicate_index.IndexedEvents(values, numbers, groups, boxes, x, y, as_read_only(first))
 
     def _test_residuals(self, events: pa.Table, rows: Rows, slots: Rows) -> npt.NDArray[np.bool_]:
         """Returns where the residual tests of pairs hold."""
         atoms = self._arrays.atoms
         empty = np.empty(0, np.int64)
-        count = routing_atoms.list_operands(atoms, slots, LATE, np.empty(0, np.int32), empty)
+        count = predicate_index_updates.list_operands(atoms, slots, LATE, np.empty(0, np.int32), empty)
         owners, numbers = np.empty(count, np.int32), np.empty(count, np.int64)
-        routing_atoms.list_operands(atoms, slots, LATE, owners, numbers)
+        predicate_index_updates.list_operands(atoms, slots, LATE, owners, numbers)
         passed = np.ones(len(rows), np.bool_)
-        passed[owners[self._writer.late.failed(events, rows[owners], numbers)]] = False
+        passed[owners[self._writer.late.find_failures(events, rows[owners], numbers)]] = False
         return passed
 
     @property
     def _region_table(self) -> RegionTable:
         return _NO_REGIONS if self._regions is None else self._regions.table
 
-    def hits(self) -> RoutingCounters:
+    def get_counters(self) -> RoutingCounters:
         return RoutingCounters(*map(int, self._arrays["counters"]))
 
     @property

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels import predicate_index_arrays as routing_arrays
-from ensue.kernels import predicate_index_hash as routing_table
-from ensue.kernels import predicate_index_updates as routing_atoms
+from ensue.kernels import predicate_index_arrays, predicate_index_hash, predicate_index_updates
 from ensue.kernels.predicate_index_arrays import SKETCH, Atoms
 from ensue.kernels.predicate_index_hash import FILTER_BITS, LARGE, UNIT, HashTable
 
@@ -27,12 +25,12 @@ _ROWS: dict[str, tuple[int, Any]] = {  # words of a row (0: the row is one numbe
     "first": (0, np.int32),
     "access": (4, np.int64),
     "generation": (0, np.int32),
-    "paths": (routing_arrays.PATH_WORDS, np.int64),
+    "paths": (predicate_index_arrays.PATH_WORDS, np.int64),
     "scales": (0, np.float64),
     "groups": (0, np.int32),
     "kinds": (0, np.int32),
     "sketches": (SKETCH // 64, np.uint64),
-    "seen": (routing_arrays.SEEN, np.float64),
+    "seen": (predicate_index_arrays.SEEN, np.float64),
 }
 _TABLE = ("keys", "heads", "bits")
 _OLD = ("old_keys", "old_heads", "old_bits")
@@ -57,9 +55,9 @@ class IndexArrays:
         }
         arrays |= dict(zip(_TABLE, _new_table(_FIRST_KEYS), strict=True))
         arrays |= dict(zip(_OLD, _new_table(0), strict=True))
-        arrays["table_state"] = np.zeros(routing_table.STATE, np.int64)
-        arrays["table_state"][[routing_table.FREE_SMALL, routing_table.FREE_LARGE]] = -1
-        arrays["atom_state"] = np.zeros(routing_arrays.STATE, np.int64)
+        arrays["table_state"] = np.zeros(predicate_index_hash.STATE, np.int64)
+        arrays["table_state"][[predicate_index_hash.FREE_SMALL, predicate_index_hash.FREE_LARGE]] = -1
+        arrays["atom_state"] = np.zeros(predicate_index_arrays.STATE, np.int64)
         arrays["extent"] = np.zeros(5, np.float64)
         arrays["counters"] = np.zeros(5, np.int64)
         return cls(arrays)
@@ -95,24 +93,24 @@ class IndexArrays:
     @property
     def growing(self) -> bool:
         state = self._arrays["table_state"]
-        return bool(state[routing_table.CURSOR] < len(self._arrays["old_keys"]))
+        return bool(state[predicate_index_hash.CURSOR] < len(self._arrays["old_keys"]))
 
     def rebuild(self, size: int) -> None:
         """Starts to move all keys to a table of another size; later changes continue the move."""
         arrays, state = self._arrays, self._arrays["table_state"]
         for old, name, fresh in zip(_OLD, _TABLE, _new_table(size), strict=True):
             arrays[old], arrays[name] = arrays[name], fresh
-        state[routing_table.LEFT] = state[routing_table.USED]
-        state[routing_table.USED] = 0
-        state[routing_table.CURSOR] = 0
-        state[routing_table.GONE] = 0
+        state[predicate_index_hash.LEFT] = state[predicate_index_hash.USED]
+        state[predicate_index_hash.USED] = 0
+        state[predicate_index_hash.CURSOR] = 0
+        state[predicate_index_hash.GONE] = 0
         self._build()
 
     def forget_old(self) -> None:
         """Releases the old table after all keys were moved."""
         self._retired += [a for a in (self._arrays[n] for n in _OLD) if a.flags.owndata]
         self._arrays |= dict(zip(_OLD, _new_table(0), strict=True))
-        self._arrays["table_state"][routing_table.CURSOR] = 0
+        self._arrays["table_state"][predicate_index_hash.CURSOR] = 0
         self._build()
 
     def _release_step(self) -> None:
@@ -127,27 +125,27 @@ class IndexArrays:
     def make_room(self, tests: int) -> None:
         """Reserves space for one more atom with this number of tests."""
         table, atoms = self._arrays["table_state"], self._arrays["atom_state"]
-        entries = max(routing_atoms.ENTRIES, 2 * tests)
-        units = int(table[routing_table.TOP]) + LARGE * entries
-        slots = int(atoms[routing_arrays.SLOT_TOP]) + 1
-        paths = int(atoms[routing_arrays.PATH_TOP]) + 1
+        entries = max(predicate_index_updates.ENTRIES, 2 * tests)
+        units = int(table[predicate_index_hash.TOP]) + LARGE * entries
+        slots = int(atoms[predicate_index_arrays.SLOT_TOP]) + 1
+        paths = int(atoms[predicate_index_arrays.PATH_TOP]) + 1
         self.reach(
             {
                 "words": units * UNIT,
-                "tests": int(atoms[routing_arrays.TEST_TOP]) + tests,
+                "tests": int(atoms[predicate_index_arrays.TEST_TOP]) + tests,
                 **dict.fromkeys(("first", "access", "generation"), slots),
                 **dict.fromkeys(("paths", "scales"), paths),
             }
         )
         self.tidy()
         size = len(self._arrays["keys"])
-        held = int(table[routing_table.USED] + table[routing_table.LEFT]) + entries
-        if held <= (routing_table.MOST if self.growing else routing_atoms.FULL) * size:
+        held = int(table[predicate_index_hash.USED] + table[predicate_index_hash.LEFT]) + entries
+        if held <= (predicate_index_hash.MOST if self.growing else predicate_index_updates.FULL) * size:
             return
         if self.growing:  # an atom with very many values
-            routing_table.move_slots(self.table, len(self._arrays["old_keys"]))
+            predicate_index_hash.move_slots(self.table, len(self._arrays["old_keys"]))
             self.tidy()
-        while held > routing_atoms.FULL * size:
+        while held > predicate_index_updates.FULL * size:
             size *= 2
         self.rebuild(size)
 
@@ -160,9 +158,9 @@ class IndexArrays:
             return
         if len(self._arrays["old_keys"]):
             self.forget_old()
-        if table[routing_table.GONE] > len(self._arrays["keys"]) // 2:
+        if table[predicate_index_hash.GONE] > len(self._arrays["keys"]) // 2:
             size = _FIRST_KEYS
-            while table[routing_table.USED] > _FULL_AGAIN * size:
+            while table[predicate_index_hash.USED] > _FULL_AGAIN * size:
                 size *= 2
             self.rebuild(size)
 

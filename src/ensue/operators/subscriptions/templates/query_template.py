@@ -92,7 +92,7 @@ class QueryTemplate:
     def rows(self, events: pa.Table, keys: Ints, rows: Ints) -> pa.Table:
         """Adds the subscription and its constants to events."""
         table = events.append_column(SUBSCRIPTION, pa.array(keys))
-        for number, column in enumerate(self.constants.taken(rows)):
+        for number, column in enumerate(self.constants.take(rows)):
             table = table.append_column(get_constant_name(number), column)
         return table
 
@@ -132,7 +132,7 @@ class TemplateConstants:
     def drop(self, row: int) -> None:
         self._free.append(row)
 
-    def taken(self, rows: Ints) -> list[pa.Array]:
+    def take(self, rows: Ints) -> list[pa.Array]:
         """Returns the constants of some rows as columns."""
         columns = []
         for number, kind in enumerate(self._kinds):

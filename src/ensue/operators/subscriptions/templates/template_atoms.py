@@ -40,7 +40,7 @@ class TemplatePredicate:
     operator: str
     values: tuple[Literal | Slot, ...]
 
-    def of(self, constants: Values) -> Predicate:
+    def bind(self, constants: Values) -> Predicate:
         values: tuple[Constant, ...] = tuple(
             value.value if isinstance(value, Literal) else constants[value] for value in self.values
         )
@@ -57,9 +57,9 @@ class TemplateAtoms:
 
     variables: tuple[tuple[TemplatePredicate, ...], ...]
 
-    def of(self, constants: Values) -> list[EventTest]:
+    def list_atoms(self, constants: Values) -> list[EventTest]:
         """Returns the distinct atoms of a subscription with these constants."""
-        tests = (tuple(predicate.of(constants) for predicate in predicates) for predicates in self.variables)
+        tests = (tuple(predicate.bind(constants) for predicate in predicates) for predicates in self.variables)
         return [EventTest(predicates) for predicates in dict.fromkeys(tests)]
 
 

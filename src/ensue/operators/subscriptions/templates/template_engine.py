@@ -64,7 +64,7 @@ class TemplateEngine:
                 self.keep()
         return _concat_matches(self, results)
 
-    def bound_each(self, each: MatcherLimits, most: float) -> None:
+    def limit_each(self, each: MatcherLimits, most: float) -> None:
         """Limits the engine by the limits per subscription.
 
         If the engine exceeds them, a subscription does. `most` limits the bytes of all engines.
@@ -111,11 +111,11 @@ class TemplateEngine:
         def locate(rows: Ints) -> Ints:
             return np.where(rows < 0, np.int64(-1), np.searchsorted(numbers, rows))
 
-        return TemplateMatches(self, matches.moved(locate), self.rows[positions], self.keys[positions])
+        return TemplateMatches(self, matches.map_rows(locate), self.rows[positions], self.keys[positions])
 
     def keep(self) -> None:
         """Drops the rows that no later match can contain."""
-        held = self.engine.held_rows()
+        held = self.engine.get_held_rows()
         if len(held) < len(self.own):
             positions = np.searchsorted(self.own, held)
             self.own, self.rows = self.own[positions], self.rows[positions]
@@ -153,7 +153,7 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
     def shift(by: int) -> Callable[[Ints], Ints]:
         return lambda rows: np.where(rows < 0, np.int64(-1), rows + by)
 
-    moved = [f.matches.moved(shift(by)) for f, by in zip(parts, shifts.tolist(), strict=False)]
+    moved = [f.matches.map_rows(shift(by)) for f, by in zip(parts, shifts.tolist(), strict=False)]
     variables = moved[0].rows
     singles = {v: np.concatenate([m.rows[v] for m in moved]) for v in variables}
     lists = {}
@@ -171,9 +171,9 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedMatches:
-    """Match k is of `of[which[k]]`, with the rows from `offsets[k]` on."""
+    """Match k is of `members[which[k]]`, with the rows from `offsets[k]` on."""
 
-    of: list[PatternMember]
+    members: list[PatternMember]
     which: Ints
     offsets: Ints
     rows: Ints  # of the stream, ascending in each match
@@ -214,7 +214,7 @@ def _apply_having(found: TemplateMatches, table: TemplateTable, store: EventBuff
     members = [table.by_key.get(key) for key in keys.tolist()]
     places = np.array([0 if m is None else m.place for m in members], np.int64)[which]
     events = shape.rows(_events(store, found.rows), found.keys, places)
-    columns = shape.shape.columns_of(shape.physical)
+    columns = shape.shape.get_columns(shape.physical)
     matches = filter_matches(found.matches, events, shape.physical, shape.schema, shape.plan.residual, columns)
     if shape.physical.limit is not None:
         matches = limit_matches(matches, shape.physical)
@@ -223,7 +223,7 @@ def _apply_having(found: TemplateMatches, table: TemplateTable, store: EventBuff
 
 def _events(store: EventBuffer, rows: Ints) -> pa.Table:
     """Returns the events of rows of the stream."""
-    held = store.of([Matches({"": np.asarray(rows)}, {}, len(rows))])
+    held = store.get_events([Matches({"": np.asarray(rows)}, {}, len(rows))])
     return take_rows(held.events, np.searchsorted(held.rows, rows))
 
 

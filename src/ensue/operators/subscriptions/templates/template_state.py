@@ -51,7 +51,7 @@ class TemplateState:
         for running, own_rows, own_numbers in self._split_by_engine(rows, numbers, versions):
             keys = self.table.keys.array[own_numbers]
             places = self.table.places.array[own_numbers]
-            with self._metered(running):
+            with self._meter(running):
                 results.append(running.feed(events, first, own_rows, keys, places))
         if events.num_rows and self.running:
             results += self._advance_due(get_end_times(events.slice(events.num_rows - 1), self.table.shape)[0])
@@ -75,7 +75,7 @@ class TemplateState:
         for place, number in enumerate(numbers[begins].tolist()):
             member = self.table.by_number[number]
             assert member is not None
-            groups.setdefault(self._engine_of(member), []).append(place)
+            groups.setdefault(self._get_engine(member), []).append(place)
         for running, places in groups.items():
             selected = np.zeros(len(begins), np.bool_)
             selected[places] = True
@@ -83,7 +83,7 @@ class TemplateState:
             chosen = chosen[np.argsort(rows[chosen], kind="stable")]
             yield running, rows[chosen], numbers[chosen]
 
-    def _engine_of(self, member: PatternMember) -> TemplateEngine:
+    def _get_engine(self, member: PatternMember) -> TemplateEngine:
         shape = member.shape
         key = None if shape.mode.alone is None else member.key
         running = self.running.get((shape.id, key))
@@ -97,7 +97,7 @@ class TemplateState:
         for running in self.running.values():
             waits = running.engine.deadline()
             if waits is not None and waits < now:
-                with self._metered(running):
+                with self._meter(running):
                     result = running.advance(now)
                 yield result
 
@@ -106,7 +106,7 @@ class TemplateState:
         results = []
         for running in self.running.values():
             if not running.is_idle:
-                with self._metered(running):
+                with self._meter(running):
                     results.append(running.advance(now))
         return [f for f in results if f.matches.count]
 
@@ -117,14 +117,14 @@ class TemplateState:
 
     def select(self, found: TemplateMatches, store: EventBuffer) -> SelectedMatches:
         """Selects the matches that are delivered."""
-        with self._metered(found.running):
+        with self._meter(found.running):
             return select_matches(found, self.table, store)
 
     @contextmanager
-    def _metered(self, running: TemplateEngine) -> Iterator[None]:
+    def _meter(self, running: TemplateEngine) -> Iterator[None]:
         """Limits and measures an engine, and records it if it fails."""
         if self.each is not None:
-            running.bound_each(self.each, self._most)
+            running.limit_each(self.each, self._most)
         try:
             with running.meter.running():
                 yield
@@ -136,11 +136,11 @@ class TemplateState:
         times = [t for r in self.running.values() if (t := r.engine.deadline()) is not None]
         return min(times, default=None)
 
-    def held(self) -> Ints:
+    def get_held_rows(self) -> Ints:
         """Returns the ascending rows of the stream that the engines may need."""
         return np.unique(np.concatenate([NONE, *(r.rows for r in self.running.values())]))
 
-    def held_since(self, first: int) -> list[Ints]:
+    def list_held_since(self, first: int) -> list[Ints]:
         """Returns the held rows of each engine from a row on."""
         return [r.rows[np.searchsorted(r.rows, first) :] for r in self.running.values()]
 
@@ -163,7 +163,7 @@ class TemplateState:
     def _is_cancelled(self, shape: TemplateId, key: int | None) -> bool:
         return shape not in self.table.shapes or (key is not None and key not in self.table.by_key)
 
-    def blamed(self) -> dict[str, float]:
+    def get_failure_causes(self) -> dict[str, float]:
         """Returns the subscriptions of the failed engine with their shares in its state."""
         return {} if self.failed is None else self._by_name(self.failed.shares())
 

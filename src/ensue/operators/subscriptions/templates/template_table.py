@@ -86,7 +86,7 @@ class TemplateTable:
         except QueryError as error:
             raise error.at(None, change.text) from None
         shape, constants = find_template(checked, self.shape, self.shapes)
-        tests = (EVERY_EVENT,) if shape.mode.every_event else tuple(shape.atoms.of(constants))
+        tests = (EVERY_EVENT,) if shape.mode.every_event else tuple(shape.atoms.list_atoms(constants))
         return CompiledPattern(change.text, checked, shape, constants, tests)
 
     def add(self, name: str, version: int, compiled: CompiledPattern) -> None:
