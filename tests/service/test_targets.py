@@ -63,7 +63,7 @@ def test_two_outcomes_written_together_are_as_one_after_the_other(
     apart, together = a_file(waiting), a_file(waiting)
     targets.record_outcome(apart, first, 1.0)
     after = targets.record_outcome(apart, second, 1.0)
-    assert targets.record_outcome(together, first.then(second), 1.0) == after
+    assert targets.record_outcome(together, first.combine(second), 1.0) == after
     assert written(together) == written(apart)
 
 
