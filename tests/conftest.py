@@ -86,7 +86,12 @@ def pytest_collection_finish() -> None:
     """Tests and modules live to the end: no collection of garbage has to look at them again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_unconfigure() -> None:
+    """Shells of IPython collect garbage when the process ends, each of them: nothing is left to look at."""
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -28,6 +28,11 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
 def line_count(paths: list[Path]) -> int:
     return sum(len(path.read_text("utf-8").splitlines()) for path in paths)
 
@@ -43,7 +48,7 @@ def importers() -> dict[str, set[str]]:
     names = {module_name(path): path for path in MODULES}
     found: dict[str, set[str]] = defaultdict(set)
     for name, path in names.items():
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
@@ -123,7 +128,7 @@ OLD_CLASSES = (
 def test_modules_and_classes_do_not_use_the_old_words():
     modules = {word for path in MODULES for word in path.relative_to(SOURCE).with_suffix("").parts}
     assert not modules & set(OLD_WORDS)
-    classes = {node.name for path in MODULES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for path in MODULES for node in nodes_of(path) if isinstance(node, ast.ClassDef)}
     assert not classes & set(OLD_CLASSES)
 
 
@@ -144,7 +149,7 @@ ALIASES = {"np", "npt", "pa", "pc", "pd", "pq", "sql", "spark", "paho", "clock"}
 def test_no_name_in_the_code_has_an_old_word():
     found = set()
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             for field in ("id", "attr", "arg", "name", "asname"):
                 name = getattr(node, field, None)
                 if isinstance(name, str) and OLD_NAMES.search(name):
@@ -160,7 +165,7 @@ def test_no_function_has_the_name_of_its_result():
     """Functions are verbs; those of `Statistics` are documented."""
     found = set()
     for path in MODULES:
-        for node in (tree_of(path), *ast.walk(tree_of(path))):
+        for node in (tree_of(path), *nodes_of(path)):
             if isinstance(node, ast.Module | ast.ClassDef) and getattr(node, "name", "") != "Statistics":
                 functions = [part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
                 found |= {f"{module_name(path)}: {f.name}" for f in functions
@@ -172,7 +177,7 @@ def test_imports_keep_the_names_of_modules():
     """A module that must be renamed to avoid a clash keeps its own name as a part of the new one."""
     found = set()
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 aliases = [a for a in node.names if a.asname and a.asname not in ALIASES]
                 found |= {f"{module_name(path)}: {a.name} as {a.asname}" for a in aliases

@@ -74,7 +74,7 @@ wanted = st.one_of(
 )
 
 
-@pytest.mark.parametrize("key", [("k",), ("n",), ("k", "n")], ids="+".join)
+@pytest.mark.parametrize("key", [pytest.param(("k",), marks=pytest.mark.slow), ("n",), ("k", "n")], ids="+".join)
 @settings(max_examples=10, deadline=None)
 @given(parts=st.lists(numbers, min_size=1, max_size=4), asked_for=wanted, compacted=st.booleans())
 def test_what_was_written_is_read(
@@ -171,6 +171,7 @@ def test_compaction_keeps_events_and_their_order(archive: FileArchive) -> None:
     assert commit(archive, [], "query", 5), "the stream goes on"
 
 
+@pytest.mark.slow
 def test_archives_are_compacted_while_they_are_written(archive: FileArchive) -> None:
     batches = 12
 

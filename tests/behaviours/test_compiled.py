@@ -34,7 +34,7 @@ def random_events(random: Random, size: int) -> pa.Table:
     return pa.table({"t": range(size), "type": random.choices("ABCD", k=size)} | columns)
 
 
-QUICK = ("negations", "a run")
+QUICK = ("negations",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in QUERIES])

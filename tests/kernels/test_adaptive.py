@@ -23,7 +23,7 @@ from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_qu
 from ensue.vector.event_table import create_schema
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
-from support.seeds import of_round
+from support.seeds import of_round, scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -177,7 +177,7 @@ def test_changes_of_chosen_queries(text, monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 3)
     monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
     random, changed = Random(text), 0
-    for _ in range(4):
+    for _ in range(scaled(6)):
         events = random_events(random, 20 if "kleene" not in text else 12, PLAIN)
         prepared, plans = plans_of(text, events, PLAIN)
         ids, changes = found_while_changing(random, prepared, plans, events)

@@ -49,7 +49,7 @@ QUERIES = {
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(2))
 def test_the_matches_are_those_of_the_semantics(name, round):
-    judged_often(QUERIES[name], Random(f"{name} {round}"), 40, (4, 11))
+    judged_often(QUERIES[name], Random(f"{name} {round}"), scaled(40), (4, 11))
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")

@@ -554,7 +554,7 @@ def test_interruptions_change_no_match(text, monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
     random = Random(text)
     for nature in (PLAIN, Nature(nulls_from=5)):
-        for _ in range(5):
+        for _ in range(scaled(5)):
             events = random_events(random, random.randint(5, 10), nature)
             prepared = prepared_for(text, events, nature)
             pieces = [events.slice(row, 1) for row in range(events.num_rows)]
@@ -607,7 +607,9 @@ def ever_new(count: int) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("tells_time", [True, False], ids=["time is told", "events"])
+@pytest.mark.parametrize(
+    "tells_time", [pytest.param(True, id="time is told"), pytest.param(False, id="events", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "name",
     cases(

@@ -61,7 +61,9 @@ def as_lines(matches: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("nature", [PLAIN, Nature(nulls_from=20)], ids=["plain", "nulls"])
+@pytest.mark.parametrize(
+    "nature", [pytest.param(PLAIN, id="plain"), pytest.param(Nature(nulls_from=20), id="nulls", marks=pytest.mark.slow)]
+)
 def test_saving_between_any_slices_keeps_the_matches(name, nature):
     events = random_events(Random(name), 45, nature)
     whole = as_lines(ensue.match(events, QUERIES[name], time="t", type="type"))

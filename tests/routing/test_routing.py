@@ -42,7 +42,7 @@ def given(**fields) -> dict:
 
 
 @pytest.mark.parametrize("space", [0, 1])
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_routing_equals_trying_all_whatever_is_added_cancelled_and_saved(
     seed: int, space: int, tmp_path: Path, monkeypatch

@@ -49,7 +49,7 @@ async def people(s):
 
 @pytest.mark.parametrize(
     ("greedy", "memory", "at_once"),
-    [(GREEDY, 100_000, True), (GREEDY, 100_000, False), (PAIRS, 20_000, True)],
+    [(GREEDY, 100_000, True), pytest.param(GREEDY, 100_000, False, marks=pytest.mark.slow), (PAIRS, 20_000, True)],
     ids=["a pattern, at once", "a pattern, one by one", "opsl"],
 )
 def test_a_subscription_that_holds_too_much_is_paused_and_others_go_on(tmp_path, greedy, memory, at_once):

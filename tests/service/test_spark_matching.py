@@ -128,7 +128,7 @@ def in_process(path, done, **columns):
 # ------------------------------------------------------------------------------ the same notes
 
 
-@pytest.mark.parametrize("watermark", [None, 0, 6])
+@pytest.mark.parametrize("watermark", [None, pytest.param(0, marks=pytest.mark.slow), 6])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
 def test_the_same_notes_as_in_process(tmp_path, quick, seed, watermark):
     done = script(seed, ordered=watermark is None)

@@ -76,7 +76,7 @@ def test_without_a_word_of_memory_nothing_is_stored():
 
 @pytest.mark.parametrize("first", [None, "40 KB"])
 @pytest.mark.parametrize("second", [None, "40 KB", "20 KB"])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("several", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_saved_state_goes_on_with_another_limit(first, second, several):
     events = objects(800)
     query = [QUERY, ABSENT] if several else ABSENT

@@ -124,7 +124,9 @@ def misses(policy, stream, room, window=420.0) -> int:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "exponential", "late"])
-@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "ratio", [pytest.param(0.1, marks=pytest.mark.slow), 0.5, pytest.param(0.9, marks=pytest.mark.slow)]
+)
 def test_need_misses_no_more_than_tpm(kind, ratio):
     stream = objects(3_000, ratio, kind)
     assert misses("need", stream, 90) <= misses("tpm", stream, 90)

@@ -68,7 +68,7 @@ def bounded(random, bounds):
     return format_subscription(replace(made, within=made.within or ByUnits(6)))
 
 
-@pytest.mark.parametrize("disorder", [0, 4])
+@pytest.mark.parametrize("disorder", [pytest.param(0, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("seed", some(1, 12))
 def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
     random = Random(seed)

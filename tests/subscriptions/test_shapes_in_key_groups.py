@@ -23,7 +23,7 @@ def bounded(random, bounds):
     return form.format(random.randint(0, 7), random.randint(2, 8))
 
 
-@pytest.mark.parametrize("disorder", [0, 4])
+@pytest.mark.parametrize("disorder", [pytest.param(0, marks=pytest.mark.slow), 4])
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
