@@ -11,7 +11,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive check check-tests test test-python test-language test-kernels test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format docs docs-serve bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive check check-tests test test-python test-language test-kernels test-service test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format docs docs-serve bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,14 +56,18 @@ demo-service: $(DEV_STAMP)  ## the subscription service with its console, and a 
 # Three at a time, the longest first: some tests wait more than they compute. Nothing is compiled but where a
 # test asks for it (`compiled` in tests/conftest.py): machine code takes seconds for each query.
 test:  ## lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j3 test-python test-kernels test-spark test-language lint
+	@$(MAKE) --no-print-directory -j3 test-python test-spark test-service test-kernels test-language lint
 
 QUIET := -q -p no:cacheprovider
 # The loops that all queries share run as plain Python here, also where tests ask for machine code.
 UNCOMPILED := $(addprefix tests/,kernels row_patterns routing subscriptions service console flink)
 IN_PROCESS := not slow and not spark and not kafka and not connect
+SERVICE_TESTS := tests/service tests/console
 test-kernels: $(DEV_STAMP)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(UNCOMPILED)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(filter-out $(SERVICE_TESTS),$(UNCOMPILED))
+
+test-service: $(DEV_STAMP)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(SERVICE_TESTS)
 
 # From a text to its plan, and what surrounds the package: it fills the gap when the others end.
 LANGUAGE := $(addprefix tests/,parser analyzer planner architecture cli docs examples sql) \

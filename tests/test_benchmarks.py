@@ -121,6 +121,7 @@ def test_the_page_of_operators_has_the_figures_of_its_file() -> None:
     assert readme.replace_block(page, readme.TABLES, report.operator_figures(result)) == page
 
 
+@pytest.mark.slow
 def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:
     from benchmarks.papers import archive_probe
 

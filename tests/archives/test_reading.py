@@ -324,6 +324,7 @@ def test_a_table_narrows_many_objects_by_time_and_knows_none_without_key() -> No
     assert read.rows == len(expected)
 
 
+@pytest.mark.slow
 def test_a_table_does_not_remember_who_was_not_there() -> None:
     archive = ensue.archive(_simple(), time="t", key="k")
     for first in range(0, 30_000, 3_000):

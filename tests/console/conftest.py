@@ -60,15 +60,10 @@ def console(tmp_path: Path, stops: list[Callable[[], None]]) -> Console:
 # browser takes minutes for all of it, which `make test-slow` does.
 QUICK = {
     "test_draw_save_fire_see_and_replay",
-    "test_nothing_is_missed_or_doubled_when_the_service_restarts",
-    "test_a_region_is_drawn_and_saved_with_the_keyboard_alone",
     "test_errors_are_underlined_while_typing",
     "test_a_trial_says_how_often_it_would_have_fired",
     "test_a_token_opens_the_console_and_leads_back",
-    "test_everybody_sees_only_their_own",
     "test_pages_cannot_be_framed_or_sniffed",
-    "test_why_not_says_what_stopped_candidates",
-    "test_the_parts_that_open_have_no_barriers",
     "test_scripts_set_text_not_markup",
 }
 

@@ -30,7 +30,7 @@ SAYS = {
     "geofences": "on a table   6845 found, 6845 planted: 0 missed, 0 false",
 }
 # the first three go the ways of tests/streaming/test_archive_streams.py, the others of convoy
-SLOW = ("toll_travel", "stock_comeback", "new_device", "geofences", "warehouse", "fleet_service")
+SLOW = ("convoy", "toll_travel", "stock_comeback", "new_device", "geofences", "warehouse", "fleet_service")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 

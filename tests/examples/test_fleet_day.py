@@ -150,6 +150,7 @@ def test_a_day_has_enough_of_everything(day):
     assert set(day.notes["subscription"].to_pylist()) == names
 
 
+@pytest.mark.slow
 def test_the_day_has_its_near_misses(day):
     gaps, margins, borders, jumps = set(), set(), 0, 0
     areas = {name: boxes(day, name) for name in DEPOTS}

@@ -39,6 +39,7 @@ def test_the_demo_runs_without_spark_and_says_how_to_get_it(tmp_path, capsys, mo
     assert "Spark needs the package pyspark" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_demo_fails_when_a_theft_is_missed(tmp_path, capsys, monkeypatch):
     whole = ensue.match
 

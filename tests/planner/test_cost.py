@@ -219,6 +219,7 @@ def test_the_selective_pair_is_joined_first():
     assert format_shape(find_best_shape(joins_of(text, earlier))) == "((a b) c)"
 
 
+@pytest.mark.slow
 def test_nested_and_long_patterns_have_a_shape():
     nested = joins_of("SEQ(A a, AND(B b, C c), !D d, E+ e[]) WITHIN 10")
     assert sorted(get_leaves(find_best_shape(nested))) == ["a", "b", "c", "e"]

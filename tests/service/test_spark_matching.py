@@ -173,6 +173,7 @@ def test_the_same_notes_with_times_of_the_calendar(tmp_path):
     assert {s for s, found in expected if found} == {1, 2}
 
 
+@pytest.mark.slow
 def test_a_micro_batch_that_is_repeated_changes_nothing(tmp_path):
     done = script(11)
     expected = in_process(tmp_path / "a.db", done)
@@ -542,6 +543,7 @@ def test_a_large_set_is_opened_from_its_snapshot(tmp_path, monkeypatch):
     assert any((tmp_path / "a.db-spark" / "subscriptions" / "snapshots").iterdir())
 
 
+@pytest.mark.slow
 def test_a_key_group_goes_on_from_its_snapshot_and_its_log(tmp_path, monkeypatch):
     monkeypatch.setattr("ensue.backends.spark.service_tasks.SMALL", 2_000)
     done = script(31, steps=60)

@@ -484,6 +484,7 @@ def crowd() -> list[Report]:
     return found
 
 
+@pytest.mark.slow
 def test_every_two_of_several_that_come_near():
     values = {**NEAR, "dwell": 5}
     found = [(2, 21), (3, 22), (3, 22)]  # 1 and 2, 1 and 3, 2 and 3
@@ -530,7 +531,7 @@ def meetings(pairs: Sequence[Report], values: Mapping[str, Any], *, near: bool) 
             yield time
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_company_is_told_as_counted_by_hand(seed):
     random = Random(f"company {seed}")
