@@ -465,6 +465,6 @@ class PlannedQueries:
     works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], Iterable[QueryOperator]]  # for numbered outputs
 
 
-def build_output(one: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
+def build_output(spec: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
     """The only output of a query, not numbered yet."""
-    return OutputTable(0, "" if one.name is None else one.name, schema, one.number, meaning)
+    return OutputTable(0, "" if spec.name is None else spec.name, schema, spec.number, meaning)
