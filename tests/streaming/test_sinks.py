@@ -241,6 +241,14 @@ def test_a_stream_goes_on_from_its_checkpoint(source, run, tmp_path):
     assert ids(tmp_path / "table") == ids(source.batch())
 
 
+def test_a_stream_without_events_is_flushed(source, run, tmp_path):
+    source.add("A0p")
+    matches = source.match()
+    (source.folder / "001.parquet").unlink()
+    run(matches, flush=True)
+    assert not (tmp_path / "table").exists()
+
+
 @pytest.mark.slow
 def test_a_stream_that_runs_again_from_the_start_doubles_nothing(source, run, tmp_path):
     source.add("A0p A1q", "B2p A3q", "B4q B5p A6p")
