@@ -69,8 +69,8 @@ test-kernels: $(DEV_STAMP)
 test-service: $(DEV_STAMP)
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(SERVICE_TESTS)
 
-# From a text to its plan, and what surrounds the package: it fills the gap when the others end.
-LANGUAGE := $(addprefix tests/,parser analyzer planner architecture cli docs examples sql) \
+# Texts, documentation and what surrounds the package: it fills the gap when the others end.
+LANGUAGE := $(addprefix tests/,parser analyzer architecture docs examples) \
 	$(addprefix examples/,samples brokers demos) src
 test-language: $(DEV_STAMP)
 	$(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(LANGUAGE)
