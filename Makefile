@@ -110,9 +110,14 @@ test-slow-kernels: java $(DEV_STAMP)
 	$(CHECKED) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka" tests/kernels
 	$(THOROUGH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "" $(UNCOMPILED)
 
+# Files with random cases run whole, with all of these; of the others only what `make test` leaves out.
+RANDOM = $(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)) tests/behaviours/%, $(shell grep -rlE \
+	'scaled|of_round|THOROUGH|@given|judged' tests --include 'test_*.py')) tests/behaviours
+NOT_SPARK := not spark and not kafka and not connect
 test-slow-python: $(DEV_STAMP)
-	$(THOROUGH) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka and not connect" \
-		--ignore $(CRASHES) $(addprefix --ignore ,$(UNCOMPILED)) tests
+	$(THOROUGH) $(BIN)/python -m pytest $(QUIET) -m "$(NOT_SPARK)" $(RANDOM)
+	$(THOROUGH) $(BIN)/python -m pytest $(QUIET) -m "slow and $(NOT_SPARK)" \
+		$(addprefix --ignore ,$(CRASHES) $(UNCOMPILED) $(RANDOM)) tests
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
 	$(BIN)/python -m pytest -s -m slow $(CRASHES)

@@ -143,7 +143,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     (folder / "conf" / "spark-defaults.conf").write_text("".join(lines))
     made.do(block("Packaging", "sh", "pip wheel"))
     made.do(block("Packaging", "sh", "python -m venv"))
-    made.do(block("spark-submit", "sh", "demos.shop"), **made.driver())
+    made.do(block("spark-submit", "sh", "PYTHONPATH="), **made.driver())
     for job in ("job.py", "stream.py"):
         (folder / job).write_text(block("spark-submit", "py", f"# {job}"))
     client = block("Spark Connect", "py", "# client.py")
