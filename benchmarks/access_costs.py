@@ -141,17 +141,17 @@ def main() -> None:
     lookup.matches(hundred)
     fewer.matches(hundred)
     call = cpu(lambda: fewer.matches(hundred))
-    kernels = [cpu(lambda p=one.prepared: p.engine().feed(whole), 5) for one in (fewer, lookup)]
+    kernels = [cpu(lambda p=one.prepared: p.engine().process(whole), 5) for one in (fewer, lookup)]
     costs_of = [comparisons(one.prepared, table) for one in (fewer, lookup)]
     comparison = slope(*kernels, whole.num_rows * (costs_of[1] - costs_of[0]))
     others = table.filter(pa.array(_of_types(table, "AB")))
-    scanned = cpu(lambda: fewer.prepared.engine().feed(others), 5) / others.num_rows
+    scanned = cpu(lambda: fewer.prepared.engine().process(others), 5) / others.num_rows
     found = lookup.matches(whole)
     matched = cpu(lambda: lookup.matches(whole), 3)
     match = slope(kernels[1], matched, found.num_rows)
     half = prepared(live, memory, 0.5, "eager").joins[0].lookup.prepared
-    fed = cpu(lambda: LiveMatcher(half).feed(whole), 5)
-    fed -= match * LiveMatcher(half).feed(whole).num_rows
+    fed = cpu(lambda: LiveMatcher(half).process(whole), 5)
+    fed -= match * LiveMatcher(half).process(whole).num_rows
     used = fed / whole.num_rows - scanned - comparison * comparisons(half, table)
     found_live = all_matches((many.live,), live).tables[0]
     one = found_live.slice(0, 1)

@@ -1,5 +1,6 @@
 """The kernel alone: events come scanned, matches are counted and dropped."""
 
+import math
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def compiled(workload: Workload, events: pa.Table, symbols: int) -> Compiled:
     prepared = compile_query(ensue.parse(workload.text(symbols)), shape)
     clock = Clock()
     with clock:
-        prepared.engine().feed(events.slice(0, 1_000))
+        prepared.engine().process(events.slice(0, 1_000))
     return Compiled(prepared, clock.seconds)
 
 
@@ -62,8 +63,8 @@ def measured(prepared: CompiledQuery, events: pa.Table, times: int) -> Runs:
         clock = Clock()
         with clock:
             for piece in pieces:
-                engine.feed(piece)
-            engine.finish()
+                engine.process(piece)
+            engine.on_watermark(math.inf)
         return clock, sum(found)
 
     return repeated(run, times)

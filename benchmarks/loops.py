@@ -5,6 +5,7 @@ matches: kernels alone, in turn on the same events, compilation apart. And what 
 holds where n matches come out. Part of `python -m benchmarks.run`.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -97,8 +98,8 @@ def growth(sizes: Iterable[int] = SIZES) -> list[Report]:
         types = ["A", *"B" * count, "C"]
         table, shape = read_event_table(pa.table({"t": range(len(types)), "type": types}), time="t", type="type")
         engine = compile_query(ensue.parse(LOOP), shape).engine()
-        engine.feed(table.slice(0, count + 1))
+        engine.process(table.slice(0, count + 1))
         partial = engine.partial_matches
-        found = engine.feed(table.slice(count + 1)).count + engine.finish().count
+        found = engine.process(table.slice(count + 1)).count + engine.on_watermark(math.inf).count
         reports.append({"text": LOOP, "loop": count, "partial_matches": partial, "matches": found})
     return reports

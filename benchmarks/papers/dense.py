@@ -55,7 +55,7 @@ def prepared(window: int, answer: str, table: pa.Table, structure: str) -> Compi
     _, shape = read_event_table(table, time="t", type="type")
     query = ensue.parse(f"SEQ(A a, B b, C c) WITHIN {window} {answer}")
     ready = compile_query(query, shape, PlannerOptions(structure=structure))
-    ready.engine().feed(table.slice(0, 100))  # compiled, or loaded from the cache
+    ready.engine().process(table.slice(0, 100))  # compiled, or loaded from the cache
     return ready
 
 
@@ -75,7 +75,7 @@ def total(window: int, table: pa.Table) -> int:
     """The number of matches, by COUNT(*)."""
     engine = prepared(window, "RETURN COUNT(*)", table, "compact").engine()
     assert isinstance(engine, Engine)
-    tally = engine.feed(table).tally
+    tally = engine.process(table).tally
     assert tally is not None
     return int(tally.sum())
 

@@ -9,6 +9,7 @@ adaptive run also pays for loading the kernels it changes to. The matches must b
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,9 +60,9 @@ def measured(engine: AnyEngine, table: pa.Table, chunk: int) -> tuple[list[float
     for begin in range(0, table.num_rows, chunk):
         piece = table.slice(begin, chunk)
         before = time.perf_counter()
-        found += engine.feed(piece).count
+        found += engine.process(piece).count
         seconds.append(time.perf_counter() - before)
-    return seconds, found + engine.finish().count
+    return seconds, found + engine.on_watermark(math.inf).count
 
 
 def run(events: int, chunk: int) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def run(events: int, chunk: int) -> dict[str, Any]:
     plans: dict[str, Any] = {}
     for name, planning in PLANS.items():
         prepared = compile_query(ensue.parse(QUERY), shape, planning)
-        prepared.engine().feed(table.slice(0, 1_000))  # compiles
+        prepared.engine().process(table.slice(0, 1_000))  # compiles
         engine = prepared.engine()
         seconds, matches = measured(engine, table, chunk)
         plans[name] = {

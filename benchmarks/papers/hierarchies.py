@@ -132,8 +132,8 @@ def held(ready: CompiledQuery, table: pa.Table) -> dict[str, float]:
     step = max(500, table.num_rows // 500)
     for start in range(0, table.num_rows, step):
         piece = table.slice(start, step)
-        found += engine.feed(piece).count
-        engine.advance(piece.column("t")[-1].as_py())
+        found += engine.process(piece).count
+        engine.on_watermark(piece.column("t")[-1].as_py())
         runs.append(engine.partial_matches)
         sizes.append(engine.state_bytes)
     return {

@@ -75,7 +75,7 @@ def prepared(pattern: str, window: int, off: Sequence[str], table: pa.Table) -> 
 
 def measured(ready: CompiledQuery, table: pa.Table, times: int) -> Measured:
     """Feeds the stream; the kernel is compiled before, matches are counted and dropped."""
-    _engine(ready).feed(table.slice(0, 10))
+    _engine(ready).process(table.slice(0, 10))
     sequences = 0
 
     def run() -> tuple[Clock, int]:
@@ -92,7 +92,7 @@ def measured(ready: CompiledQuery, table: pa.Table, times: int) -> Measured:
         for start in range(0, table.num_rows, SLICE):
             piece = table.slice(start, SLICE)
             with clock:
-                engine.feed(piece)
+                engine.process(piece)
         sequences = int(engine.state.meta[SEQUENCES])
         return clock, found
 
@@ -101,7 +101,7 @@ def measured(ready: CompiledQuery, table: pa.Table, times: int) -> Measured:
 
 def members(ready: CompiledQuery, table: pa.Table) -> set[tuple[int, ...]]:
     """The rows of every match."""
-    found = _engine(ready).feed(table)
+    found = _engine(ready).process(table)
     return set(zip(*(found.rows[v].tolist() for v in sorted(found.variables)), strict=True))
 
 

@@ -105,7 +105,7 @@ def in_turns(
 ) -> dict[str, Runs]:
     """Measures each variant once a round; all must find as many matches."""
     for ready in variants.values():
-        ready.engine().feed(table.slice(0, 10))
+        ready.engine().process(table.slice(0, 10))
     rounds = [{name: kernel.measured(ready, table, 1) for name, ready in variants.items()} for _ in range(times)]
     found = {
         name: Runs(

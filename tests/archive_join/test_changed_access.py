@@ -1,5 +1,6 @@
 """A stream that is stopped may go on with another access: what it kept is found again."""
 
+import math
 from random import Random
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ def stage(access, own):
 
 def found(matcher, pieces):
     for piece in pieces:
-        (table,) = matcher.feed(StageInput.from_events(piece))
+        (table,) = matcher.process(StageInput.from_events(piece))
         yield from table.to_pylist()
 
 
@@ -55,8 +56,8 @@ def test_another_access_goes_on_with_the_same_matches(before, after, own):
     first = stage(before, own).matcher()
     rows = list(found(first, pieces[:3]))
     second = stage(after, own).matcher()
-    second.restore(first.save())
+    second.restore(first.snapshot())
     rows += found(second, pieces[3:])
-    (rest,) = second.finish()
+    (rest,) = second.on_watermark(math.inf)
     assert len(whole) > 5
     assert rows + rest.to_pylist() == whole

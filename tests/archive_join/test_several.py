@@ -63,5 +63,5 @@ def test_a_past_that_nobody_asks_for_any_more_is_dropped():
     job = workload_of(text, LIVE.schema, "t", "type", archive_set=open_archives(archives(), "old"), streaming=False)
     matcher = job.works[0].as_single_stage().matcher()
     for step in range(200):
-        matcher.feed(StageInput.from_events(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]])))
+        matcher.process(StageInput.from_events(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]])))
     assert matcher.archived["old"].rows < 40

@@ -1,5 +1,6 @@
 """Repeated groups: what the semantics says of them, and the reference engine piece by piece."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -85,12 +86,12 @@ def test_the_reference_engine_gives_the_same_piece_by_piece(seed):
         engine = ReferenceEngine(plan, schema, shape.unit)
         given = []
         for piece in random_slices(random, events):
-            given.append(engine.feed(piece))
+            given.append(engine.process(piece))
             if random.random() < 0.3:
-                saved = engine.save()
+                saved = engine.snapshot()
                 engine = ReferenceEngine(plan, schema, shape.unit)
                 engine.restore(saved)
-        given.append(engine.finish())
+        given.append(engine.on_watermark(math.inf))
         assert sum(m.count for m in given) == len(expected), text
         outcomes["matches" if expected else "nothing"] += 1
     assert outcomes["matches"] > scaled(15), outcomes

@@ -60,7 +60,7 @@ def test_equal_values_get_equal_codes_in_any_slices(type, data):
     assert found.dtype == np.int32
     assert renumbered(found) == partition(plain)
     assert len(codes) == len(codes.values()) == max([-1, *partition(plain)]) + 1
-    again = KeyCodes.restore(codes.save())
+    again = KeyCodes.restore(codes.snapshot())
     assert again.encode([array]).tolist() == found.tolist()
     assert again.values() == codes.values()
 
@@ -74,7 +74,7 @@ def test_several_columns_are_one_key(rows):
     assert renumbered(found) == partition([None if None in r else r for r in rows])
     for code, row in zip(found.tolist(), rows, strict=True):
         assert code < 0 or codes.values()[code] == row
-    assert KeyCodes.restore(codes.save()).encode(columns).tolist() == found.tolist()
+    assert KeyCodes.restore(codes.snapshot()).encode(columns).tolist() == found.tolist()
 
 
 def test_the_same_value_is_alike_in_every_type():
@@ -113,7 +113,7 @@ def test_tables_grow():
     words = KeyCodes()
     assert np.array_equal(words.encode([texts]), np.arange(3_000))
     assert np.array_equal(words.encode([texts[::1]]), np.arange(3_000))
-    again = KeyCodes.restore(words.save())
+    again = KeyCodes.restore(words.snapshot())
     assert again.encode([pa.array(["new", "key 5" * 3])]).tolist() == [3_000, 5]
 
 
@@ -141,7 +141,7 @@ def test_what_is_kept_has_the_codes_that_are_said(type, data):
         assert moved[alive].tolist() == list(range(int(alive.sum())))
         assert (moved[~alive] == -1).all()
         assert codes.values() == [name for name, kept in zip(names, alive, strict=True) if kept]
-        assert len(KeyCodes.restore(codes.save())) == len(codes) == int(alive.sum())
+        assert len(KeyCodes.restore(codes.snapshot())) == len(codes) == int(alive.sum())
         again = codes.encode(columns)
         for before, after in zip(found.tolist(), again.tolist(), strict=True):
             if before < 0:
@@ -163,7 +163,7 @@ def test_forgetting_makes_tables_small_again():
     numbers = pa.array(np.arange(3_000))
     codes.encode([texts, numbers])
     large = codes.nbytes
-    assert abs(len(codes.save()) - large) < 500
+    assert abs(len(codes.snapshot()) - large) < 500
     codes.keep(np.arange(3_000) == 7)
     assert codes.known == 3
     assert codes.nbytes < 100
@@ -182,7 +182,7 @@ def test_bytes_cut_short_are_refused():
     codes = KeyCodes()
     codes.encode([pa.array(["a"])])
     with pytest.raises(StateError):
-        KeyCodes.restore(codes.save()[:-1])
+        KeyCodes.restore(codes.snapshot()[:-1])
 
 
 def test_the_number_of_columns_stays():

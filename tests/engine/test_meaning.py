@@ -186,8 +186,8 @@ def fed(events: pa.Table) -> StageInput:
 
 def test_the_state_of_several_queries_fits_them_only():
     events, matcher = random_events(Random("meaning several"), 60), several()
-    matcher.feed(fed(events.slice(0, 30)))
-    state = matcher.save()
+    matcher.process(fed(events.slice(0, 30)))
+    state = matcher.snapshot()
     several().restore(state)
     for texts in (SEVERAL[:-1], SEVERAL[::-1], [*SEVERAL[:-1], "SEQ(A a, B b) WITHIN 9"]):
         with pytest.raises(StateError, match="another set of queries"):
@@ -219,12 +219,12 @@ def test_the_text_is_the_same_in_every_process():
 @pytest.mark.parametrize("version", [None, 9])
 def test_a_state_with_a_text_of_another_version_says_what_to_do(version):
     ready = prepared(SEVERAL[0])
-    header, arrays, blobs = unpack_state(ready.engine().save())
+    header, arrays, blobs = unpack_state(ready.engine().snapshot())
     assert header["text"] == meaning.VERSION_MEANING
     other = pack_state(header | {"text": version}, arrays, blobs)
     with pytest.raises(StateError, match=rf"version {version}, and this release reads version 1\n"):
         ready.engine().restore(other)
-    header, arrays, blobs = unpack_state(unpack_state(several().save())[2]["several"])
+    header, arrays, blobs = unpack_state(unpack_state(several().snapshot())[2]["several"])
     other = pack_state(header | {"text": version}, arrays, blobs)
     with pytest.raises(StateError, match="restore it with the release that saved it"):
         several().restore(pack_state({}, {}, {"several": other}))

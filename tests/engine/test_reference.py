@@ -1,5 +1,6 @@
 """The reference engine: what the semantics says of the whole stream, piece by piece."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -102,25 +103,25 @@ def assert_exact(case: Case, random: Random) -> str:
         steps = [None] * (piece.num_rows > 0) + [told] * random.choice((0, 1, 1, 2))
         for step in steps:
             now = None if step is None else step(random, case, engine)
-            found = engine.feed(piece) if now is None else engine.advance(now)
+            found = engine.process(piece) if now is None else engine.on_watermark(now)
             given.update(written(found))
             assert {int(r) for v in found.variables for r in found.elements(v)} <= known
             for match, binding in expected.items():
                 is_known = case.decided(binding, engine.rows, engine.now)
                 assert is_known is None or given[match] == is_known, (case.text, match, now)
             if random.random() < 0.3:
-                data = engine.save()
+                data = engine.snapshot()
                 engine = case.engine()
                 engine.restore(data)
-                assert engine.save() == data
+                assert engine.snapshot() == data
         if random.random() < 0.3:
-            data = engine.save()
+            data = engine.snapshot()
             engine = case.engine()
             engine.restore(data)
-            assert engine.save() == data
-    given.update(written(engine.finish()))
+            assert engine.snapshot() == data
+    given.update(written(engine.on_watermark(math.inf)))
     assert given == Counter(expected.keys()), f"{case.text}\n{case.events.to_pydict()}"
-    assert engine.finish().count == 0
+    assert engine.on_watermark(math.inf).count == 0
     return "matches" if expected else "nothing"
 
 
@@ -231,10 +232,10 @@ def test_every_kind_of_time_is_exact(time):
 def delivered(engine: Matcher[pa.Table, Matches], events: pa.Table) -> Iterator[list[Match]]:
     """What a live matcher gives with each event: also what only waited for its time."""
     for row in range(events.num_rows):
-        found = [*written(engine.feed(events.slice(row, 1)))]
-        due = engine.deadline()
+        found = [*written(engine.process(events.slice(row, 1)))]
+        due = engine.next_timer()
         if due is not None and engine.now is not None and due < engine.now:
-            found += written(engine.advance(engine.now))
+            found += written(engine.on_watermark(engine.now))
         yield sorted(found)
 
 
@@ -275,22 +276,22 @@ def test_what_waits_is_delivered_when_its_window_has_passed():
     events = pa.table({"t": [1, 2], "type": ["A", "C"]})
     case = Case("OR(SEQ(A a, !B b), C c) WITHIN 3", events)
     engine = case.engine()
-    assert list(written(engine.feed(events))) == [(("c", (1,)),)]
-    assert engine.deadline() == 4
-    assert engine.advance(4).count == 0  # an event at 4 could still forbid it
-    assert list(written(engine.advance(5))) == [(("a", (0,)),)]
-    assert engine.deadline() is None
-    assert engine.finish().count == 0
+    assert list(written(engine.process(events))) == [(("c", (1,)),)]
+    assert engine.next_timer() == 4
+    assert engine.on_watermark(4).count == 0  # an event at 4 could still forbid it
+    assert list(written(engine.on_watermark(5))) == [(("a", (0,)),)]
+    assert engine.next_timer() is None
+    assert engine.on_watermark(math.inf).count == 0
 
 
 def test_the_deadline_is_in_the_units_of_the_time_that_is_told():
     events = pa.table({"t": pa.array([1_000_000], pa.timestamp("us")), "type": ["A"]})
     engine = Case("SEQ(A a, !B b) WITHIN 2 seconds", events).engine()
-    engine.feed(events)
-    assert engine.advance(1_000_000).count == 0
-    assert engine.deadline() == 3_000_000
-    assert engine.advance(3_000_000).count == 0
-    assert engine.advance(3_000_001).count == 1
+    engine.process(events)
+    assert engine.on_watermark(1_000_000).count == 0
+    assert engine.next_timer() == 3_000_000
+    assert engine.on_watermark(3_000_000).count == 0
+    assert engine.on_watermark(3_000_001).count == 1
 
 
 def test_the_matches_of_a_long_table_do_not_depend_on_the_pieces(monkeypatch):
@@ -301,7 +302,7 @@ def test_the_matches_of_a_long_table_do_not_depend_on_the_pieces(monkeypatch):
     for piece in (1, 7, 1_000):
         monkeypatch.setattr("ensue.engine.reference_engine.PIECE", piece)
         engine = case.engine()
-        found.append([*written(engine.feed(events)), *written(engine.finish())])
+        found.append([*written(engine.process(events)), *written(engine.on_watermark(math.inf))])
     assert found[0] == found[1] == found[2] == list(case.expected())
     assert found[0]
 
@@ -323,12 +324,12 @@ def test_only_events_that_may_still_matter_are_held(text, most):
     case = Case(text, events)
     engine, given = case.engine(), Counter()
     for start in range(0, 200, 20):
-        given.update(written(engine.feed(events.slice(start, 20))))
-        given.update(written(engine.advance(case.ends[engine.rows - 1])))
+        given.update(written(engine.process(events.slice(start, 20))))
+        given.update(written(engine.on_watermark(case.ends[engine.rows - 1])))
         assert 0 < engine.partial_matches == len(engine.get_held_rows()) < most
         assert 0 < engine.state_bytes < 60 * most
-        assert len(engine.save()) < 6_000
-    given.update(written(engine.finish()))
+        assert len(engine.snapshot()) < 6_000
+    given.update(written(engine.on_watermark(math.inf)))
     assert given == Counter(case.expected().keys())
     assert engine.partial_matches == 0
 
@@ -336,8 +337,8 @@ def test_only_events_that_may_still_matter_are_held(text, most):
 def test_time_alone_lets_go_of_events():
     events = random_events(Random(2), 20)
     engine = Case("SEQ(A a, B b) WITHIN 5", events).engine()
-    engine.feed(events)
-    engine.advance(10_000)
+    engine.process(events)
+    engine.on_watermark(10_000)
     assert engine.get_held_rows().tolist() == []
     assert engine.state_bytes == 0
     assert engine.rows == 20
@@ -359,15 +360,15 @@ def test_columns_of_any_encoding_are_held_and_saved():
 def test_the_state_of_another_query_is_refused():
     events = random_events(Random(1), 5)
     engine = Case("SEQ(A a, B b) WITHIN 5", events).engine()
-    engine.feed(events)
+    engine.process(events)
     with pytest.raises(StateError, match="another query"):
-        Case("SEQ(A a, B b) WITHIN 6", events).engine().restore(engine.save())
+        Case("SEQ(A a, B b) WITHIN 6", events).engine().restore(engine.snapshot())
 
 
 def test_a_matcher_without_events_can_be_saved():
     case = Case("SEQ(A a, !B b) WITHIN 5", random_events(Random(1), 5))
     engine = case.engine()
-    engine.restore(case.engine().save())
+    engine.restore(case.engine().snapshot())
     assert engine.now is None
-    assert engine.advance(3).count == 0
-    assert engine.finish().count == 0
+    assert engine.on_watermark(3).count == 0
+    assert engine.on_watermark(math.inf).count == 0

@@ -1,5 +1,6 @@
 """Several hierarchies as one: every query and level has the matches that it has on its own."""
 
+import math
 from random import Random
 
 import numpy as np
@@ -109,12 +110,12 @@ def live(prepared, events, random):
     hierarchy = HierarchyMatcher(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(hierarchy.feed(StageInput.from_events(piece)))
+        rounds.append(hierarchy.process(StageInput.from_events(piece)))
         if random.random() < 0.3:
-            saved = hierarchy.save()
+            saved = hierarchy.snapshot()
             hierarchy = HierarchyMatcher(prepared)
             hierarchy.restore(saved)
-    rounds.append(hierarchy.finish())
+    rounds.append(hierarchy.on_watermark(math.inf))
     return {name: [row for tables in rounds for row in rows_of(tables[k])] for k, name in enumerate(prepared.delivered)}
 
 

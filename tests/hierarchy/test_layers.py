@@ -1,5 +1,6 @@
 """Hierarchies at work give exactly the matches that they mean, however they are found and cut."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -49,15 +50,15 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     live = HierarchyMatcher(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(StageInput.from_events(piece)))
+        rounds.append(live.process(StageInput.from_events(piece)))
         if random.random() < 0.3:
-            saved = live.save()
+            saved = live.snapshot()
             live = HierarchyMatcher(prepared)
             live.restore(saved)
         if random.random() < 0.3 and piece.num_rows:
             ends = piece["t"].cast(pa.int64()) if pa.types.is_timestamp(piece["t"].type) else piece["t"]
-            rounds.append(live.advance(ends.to_numpy().max()))
-    rounds.append(live.finish())
+            rounds.append(live.on_watermark(ends.to_numpy().max()))
+    rounds.append(live.on_watermark(math.inf))
     return {name: pa.concat_tables([tables[k] for tables in rounds]) for k, name in enumerate(prepared.delivered)}
 
 

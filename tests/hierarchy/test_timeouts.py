@@ -1,5 +1,6 @@
 """emit_timeouts with hierarchies: each level that is delivered gives its timed-out partial matches."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -44,7 +45,7 @@ def found(text: str, events: pa.Table, **options):
     hierarchy = parse_pattern_text(text)
     prepared = compile_hierarchy(hierarchy, create_schema(events.schema, **SHAPE), emit_timeouts=True, **options)
     live = HierarchyMatcher(prepared)
-    rounds = [live.feed(StageInput.from_events(events)), live.finish()]
+    rounds = [live.process(StageInput.from_events(events)), live.on_watermark(math.inf)]
     return {name: pa.concat_tables([tables[k] for tables in rounds]) for k, name in enumerate(prepared.delivered)}
 
 
@@ -79,10 +80,10 @@ def test_a_stream_tells_as_soon_as_the_window_is_over():
         parse_pattern_text(text), create_schema(events.schema, **SHAPE), streaming=True, emit_timeouts=True
     )
     live = HierarchyMatcher(prepared)
-    assert live.feed(StageInput.from_events(events))[0].num_rows == 0
-    assert live.deadline() == 9
-    assert live.advance(9)[0].num_rows == 0
-    assert live.advance(10)[0]["timed_out"].to_pylist() == [True]
+    assert live.process(StageInput.from_events(events))[0].num_rows == 0
+    assert live.next_timer() == 9
+    assert live.on_watermark(9)[0].num_rows == 0
+    assert live.on_watermark(10)[0]["timed_out"].to_pylist() == [True]
 
 
 def test_members_of_what_timed_out():
@@ -98,7 +99,9 @@ def test_matches_keep_their_ids():
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
     live = HierarchyMatcher(compile_hierarchy(parse_pattern_text(text), create_schema(events.schema, **SHAPE)))
     alone = [
-        m for t in (live.feed(StageInput.from_events(events)), live.finish()) for m in t[0]["match_id"].to_pylist()
+        m
+        for t in (live.process(StageInput.from_events(events)), live.on_watermark(math.inf))
+        for m in t[0]["match_id"].to_pylist()
     ]
     rows = found(text, events)[""].to_pylist()
     assert [r["match_id"] for r in rows if not r["timed_out"]] == alone
@@ -118,9 +121,9 @@ def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
     shape, hierarchy = (create_schema(events.schema, **SHAPE), parse_pattern_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9"))
     planning = PlannerOptions(off=frozenset({"top_down"}))
     without = HierarchyMatcher(compile_hierarchy(hierarchy, shape, planning))
-    without.feed(StageInput.from_events(events))
+    without.process(StageInput.from_events(events))
     with pytest.raises(StateError, match="emit_timeouts"):
-        HierarchyMatcher(compile_hierarchy(hierarchy, shape, emit_timeouts=True)).restore(without.save())
+        HierarchyMatcher(compile_hierarchy(hierarchy, shape, emit_timeouts=True)).restore(without.snapshot())
 
 
 # ----------------------------------------------------------------------------------- property
@@ -180,16 +183,16 @@ def agree(seed: int, planning: PlannerOptions) -> int:
     live, rounds = HierarchyMatcher(prepared), []
     with np.errstate(over="ignore"):
         for piece in random_slices(random, events):
-            rounds.append(live.feed(StageInput.from_events(piece)))
+            rounds.append(live.process(StageInput.from_events(piece)))
             if random.random() < 0.3:
-                saved = live.save()
+                saved = live.snapshot()
                 live = HierarchyMatcher(prepared)
                 live.restore(saved)
             if random.random() < 0.3 and piece.num_rows:
                 ends = piece["t"]
                 ends = ends.cast(pa.int64()) if pa.types.is_timestamp(ends.type) else ends
-                rounds.append(live.advance(ends.to_numpy().max()))
-        rounds.append(live.finish())
+                rounds.append(live.on_watermark(ends.to_numpy().max()))
+        rounds.append(live.on_watermark(math.inf))
     tables = {n: pa.concat_tables([t[k] for t in rounds]) for k, n in enumerate(prepared.delivered)}
     assert {n: t.schema for n, t in tables.items()} == prepared.delivered
     return compare(tables, wanted(hierarchy, shape, given, all_levels), f"{seed}: {text}")

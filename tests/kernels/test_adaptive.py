@@ -1,5 +1,6 @@
 """A plan that changes while the stream runs loses no match and repeats none."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
@@ -89,13 +90,13 @@ def found_while_changing(
 
     at_work, found = engine(), []
     for piece in random_slices(random, events):
-        found.append(at_work.feed(piece))
+        found.append(at_work.process(piece))
         if random.random() < 0.3:
-            data, at_work = at_work.save(), engine()
+            data, at_work = at_work.snapshot(), engine()
             at_work.restore(data)
         if random.random() < 0.3 and piece.num_rows and at_work.engine.now is not None:
-            found.append(at_work.advance(at_work.engine.now))
-    found.append(at_work.finish())
+            found.append(at_work.on_watermark(at_work.engine.now))
+    found.append(at_work.on_watermark(math.inf))
     matches = concat_matches(found, at_work.program.source.output)
     table = build_result(prepared, matches, events)
     return sorted(table.column("match_id").to_pylist()), len(at_work.changes)
@@ -205,12 +206,12 @@ def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeyp
     prepared, plans = plans_of(APART, events, PLAIN)
     _, schema = prepared.shape.physical(prepared.query)
     engine = AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20]))
-    found = [engine.feed(events.slice(0, 32))]
+    found = [engine.process(events.slice(0, 32))]
     assert len(engine.changes) == 2
     assert {0, 1} <= set(engine.get_held_rows().tolist())
-    data, engine = (engine.save(), AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20])))
+    data, engine = (engine.snapshot(), AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20])))
     engine.restore(data)
-    found.append(engine.feed(events.slice(32)))
+    found.append(engine.process(events.slice(32)))
     matches = concat_matches(found, engine.program.source.output)
     rows = sorted(zip(*(matches.rows[v].tolist() for v in "abc"), strict=True))
     assert rows[0] == (0, 1, 32)
@@ -227,14 +228,14 @@ def test_a_new_plan_asks_for_no_event_that_the_one_before_it_let_go(monkeypatch)
     plans = [prepared.plan, compile_query(text, shape, PlannerOptions(structure="stacks")).plan]
     _, schema = shape.physical(prepared.query)
     engine = AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
-    engine.feed(events.slice(0, 2))
+    engine.process(events.slice(0, 2))
     assert engine.get_held_rows().tolist() == []
-    engine.feed(events.slice(2, 2))
+    engine.process(events.slice(2, 2))
     assert len(engine.changes) == 1
-    data, engine = engine.save(), AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
+    data, engine = engine.snapshot(), AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
     engine.restore(data)
     assert engine.get_held_rows().tolist() == [2, 3]
-    assert engine.feed(events.slice(4)).count == 1
+    assert engine.process(events.slice(4)).count == 1
 
 
 def test_with_too_many_partitions_the_plan_stays(monkeypatch):
@@ -250,10 +251,10 @@ def test_with_too_many_partitions_the_plan_stays(monkeypatch):
 
     engine, count = new(), 0
     for begin in range(0, events.num_rows, 10):
-        count += engine.feed(events.slice(begin, 10)).count
-        data, engine = engine.save(), new()
+        count += engine.process(events.slice(begin, 10)).count
+        data, engine = engine.snapshot(), new()
         engine.restore(data)
-    assert count + engine.finish().count == number_wanted(prepared, events)
+    assert count + engine.on_watermark(math.inf).count == number_wanted(prepared, events)
     assert [change.row for change in engine.changes] == [5]
 
 
@@ -263,7 +264,7 @@ def test_a_change_is_remembered_with_its_reason(caplog):
     prepared, plans = plans_of(CHOSEN["any"], events, PLAIN)
     _, schema = prepared.shape.physical(prepared.query)
     engine = AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [3]))
-    engine.feed(events)
+    engine.process(events)
     (change,) = engine.changes
     assert (change.row, change.reason) == (6, "1 of the given rows have passed")
     assert "plan changed at event 6" in caplog.text
@@ -322,13 +323,13 @@ def test_a_plan_follows_the_stream(saved, window, monkeypatch):
     assert isinstance(engine, AdaptiveEngine)
     found = []
     for begin in range(0, 1_200, 150):
-        found.append(engine.feed(events.slice(begin, 150)))
+        found.append(engine.process(events.slice(begin, 150)))
         if saved:
-            data, engine = engine.save(), prepared.engine()
+            data, engine = engine.snapshot(), prepared.engine()
             engine.restore(data)
-    found.append(engine.finish())
+    found.append(engine.on_watermark(math.inf))
     still = compile_query(parse(text), shape).engine()
-    assert concat_matches(found, engine.program.source.output).count == still.feed(events).count > 0
+    assert concat_matches(found, engine.program.source.output).count == still.process(events).count > 0
     late = [c for c in engine.changes if c.row > 600]
     assert late, "the plan should have changed after the stream did"
     assert "estimated cost of an event" in late[0].reason

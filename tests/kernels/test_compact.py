@@ -4,6 +4,7 @@ Compiled code sees few queries and many streams; with NUMBA_DISABLE_JIT=1 hundre
 queries run.
 """
 
+import math
 from collections import Counter
 from random import Random
 
@@ -108,14 +109,14 @@ def in_pieces(random: Random, prepared: CompiledQuery, pieces: list[pa.Table]) -
     """The result of a stream in pieces, the matcher saved and restored now and then."""
     matcher, found = LiveMatcher(prepared), []
     for piece in pieces:
-        found.append(matcher.feed(piece))
+        found.append(matcher.process(piece))
         if piece.num_rows and random.random() < 0.3:
-            found.append(matcher.advance(matcher.engine.now))
+            found.append(matcher.on_watermark(matcher.engine.now))
         if random.random() < 0.3:
             matcher.engine.compact()
         if random.random() < 0.5:
-            matcher = restored(prepared, matcher.save())
-    found.append(matcher.finish())
+            matcher = restored(prepared, matcher.snapshot())
+    found.append(matcher.on_watermark(math.inf))
     return as_lines(pa.concat_tables(found))
 
 
@@ -288,9 +289,9 @@ def test_what_is_kept_does_not_grow_with_the_stream():
         matcher = LiveMatcher(prepared_for(f"SEQ(A a, B b, C c) WITHIN 100 {answer}", dense(1, 1)))
         events, kept = dense(3_000, 5), []
         for start in range(0, 3_000, 250):
-            matcher.feed(events.slice(start, 250))
+            matcher.process(events.slice(start, 250))
             kept.append(matcher.engine.partial_matches)
-            matcher.save()  # which lets go what is not needed
+            matcher.snapshot()  # which lets go what is not needed
             assert len(matcher.store) <= most
         assert max(kept) <= most
 
@@ -304,7 +305,7 @@ def test_keys_that_are_gone_are_forgotten(answer, monkeypatch):
     prepared = prepared_for(f"SEQ(A a, B b) WHERE [k] WITHIN 20 {answer}", events)
     matcher, found = LiveMatcher(prepared), 0
     for start in range(0, count, 50):
-        found += matcher.feed(events.slice(start, 50)).num_rows
+        found += matcher.process(events.slice(start, 50)).num_rows
     assert found == count // 2
     assert len(matcher.engine.scan.keys) < 200
 

@@ -1,5 +1,6 @@
 """What a matcher counts is what really happened, however the stream is cut, saved and restored."""
 
+import math
 from collections import Counter
 from random import Random
 
@@ -27,12 +28,12 @@ def counted_by(events, pieces, planning, *, saved_at=None, text=TEXT) -> Matcher
     engine = prepared.engine(counted=True)
     for number, piece in enumerate(pieces):
         if number == saved_at:
-            state = engine.save()
+            state = engine.snapshot()
             engine = prepared.engine(counted=True)
             engine.restore(state)
         assert isinstance(engine, Engine)
-        engine.feed(piece)
-    engine.finish()
+        engine.process(piece)
+    engine.on_watermark(math.inf)
     return engine.counters()
 
 
@@ -167,9 +168,9 @@ def test_statistics_of_a_running_stream():
     half = events.num_rows // 2
     shape = create_schema(events.schema, time="t", type="type", order=())
     engine = compile_query(parse(TEXT), shape).engine(counted=True)
-    engine.feed(events.slice(0, half))
+    engine.process(events.slice(0, half))
     earlier = engine.counters()
-    engine.feed(events.slice(half))
+    engine.process(events.slice(half))
     later = engine.counters()
     known = compute_statistics(later)
     assert known.source == "the running stream"

@@ -3,6 +3,7 @@
 Few queries are compiled; with NUMBA_DISABLE_JIT=1 many random ones run.
 """
 
+import math
 from collections import Counter
 from random import Random
 
@@ -110,9 +111,9 @@ def _held(text: str, count: int) -> tuple[int, int, int]:
     events = pa.table({"t": range(len(types)), "type": types})
     engine = prepared_for(text, events).engine()
     assert isinstance(engine, Engine)
-    engine.feed(events.slice(0, count + 1))
+    engine.process(events.slice(0, count + 1))
     partial, kept = engine.partial_matches, engine.state.population
-    return partial, kept, engine.feed(events.slice(count + 1)).count + engine.finish().count
+    return partial, kept, engine.process(events.slice(count + 1)).count + engine.on_watermark(math.inf).count
 
 
 @pytest.mark.parametrize("count", [10, 100, 1_000])

@@ -4,6 +4,7 @@ Compiling a query's kernels takes a second or two, so compiled code sees few que
 streams; with NUMBA_DISABLE_JIT=1 thousands of random queries run.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -77,8 +78,8 @@ def wanted(prepared: CompiledQuery, events: pa.Table) -> list[tuple]:
 
 
 def given_by(engine: Engine, pieces: list[pa.Table]) -> Matches:
-    found = [engine.feed(piece) for piece in pieces]
-    found.append(engine.finish())
+    found = [engine.process(piece) for piece in pieces]
+    found.append(engine.on_watermark(math.inf))
     return concat_matches(found, engine.program.source.output)
 
 
@@ -407,10 +408,10 @@ def test_time_that_passes_delivers_what_waited_for_it():
     events = pa.table({"t": [0, 1, 2], "type": ["A", "A", "B"], "k": [1, 2, 1], "row": [0, 1, 2]})
     prepared = prepared_for(WAITING, events)
     engine = prepared.engine()
-    assert engine.feed(events).count == 0
-    assert engine.advance(4).count == 0  # an event at 4 may still come
-    assert rows_of(prepared, engine.advance(5), events) == [(("a", (1,)),)]
-    assert engine.finish().count == 0
+    assert engine.process(events).count == 0
+    assert engine.on_watermark(4).count == 0  # an event at 4 may still come
+    assert rows_of(prepared, engine.on_watermark(5), events) == [(("a", (1,)),)]
+    assert engine.on_watermark(math.inf).count == 0
 
 
 @pytest.mark.parametrize("name", ["a negation at the end", "all Kleene choices", "three of a key"])
@@ -422,10 +423,10 @@ def test_telling_the_time_changes_no_match(name):
         engine = prepared.engine()
         found = []
         for piece in random_slices(random, events):
-            found.append(engine.feed(piece))
+            found.append(engine.process(piece))
             if piece.num_rows:
-                found.append(engine.advance(piece.column("t")[-1].as_py()))
-        found.append(engine.finish())
+                found.append(engine.on_watermark(piece.column("t")[-1].as_py()))
+        found.append(engine.on_watermark(math.inf))
         matches = concat_matches(found, engine.program.source.output)
         assert rows_of(prepared, matches, events) == wanted(prepared, events)
 
@@ -440,7 +441,7 @@ def test_rows_of_later_matches_are_held(name):
         kept: set[int] = set()
         for piece in [*random_slices(random, events), None]:
             new = set(range(engine.rows, engine.rows + (piece.num_rows if piece else 0)))
-            found = engine.finish() if piece is None else engine.feed(piece)
+            found = engine.on_watermark(math.inf) if piece is None else engine.process(piece)
             used = {int(row) for v in found.variables for row in found.elements(v)}
             assert used <= kept | new
             kept = set(engine.get_held_rows().tolist())
@@ -461,7 +462,7 @@ def interrupted(random: Random, prepared: CompiledQuery, events: pa.Table, piece
     assert isinstance(engine, Engine)
     ends, found = ticks(events), []
     for piece in pieces:
-        found.append(engine.feed(piece))
+        found.append(engine.process(piece))
         if random.random() < 0.7:
             engine.compact()
         if random.random() < 0.5 and engine.rows:
@@ -474,18 +475,18 @@ def interrupted(random: Random, prepared: CompiledQuery, events: pa.Table, piece
             engine.compact()
             assert engine.scan.keys.known <= _most_keys(engine)
         if random.random() < 0.5:
-            data = engine.save()
+            data = engine.snapshot()
             engine = prepared.engine()
             engine.restore(data)
-    found.append(engine.finish())
-    assert engine.deadline() is None
+    found.append(engine.on_watermark(math.inf))
+    assert engine.next_timer() is None
     return concat_matches(found, engine.program.source.output)
 
 
 def _advanced(engine: Engine, now: float, ends: list) -> Matches:
     """Time that passes: the deadline says whether it delivers; what is too old is let go."""
-    frame, deadline = engine.program.frame, engine.deadline()
-    found = engine.advance(now)
+    frame, deadline = engine.program.frame, engine.next_timer()
+    found = engine.on_watermark(now)
     assert engine.now is not None
     now = max(engine.now, now)
     if not frame.by_events:
@@ -498,7 +499,7 @@ def _advanced(engine: Engine, now: float, ends: list) -> Matches:
             # the last event of one that waits is in the window of another
             windows = 1 if engine.turns is None else 2
             assert all(now - ends[row] <= windows * frame.window for row in engine.get_held_rows())
-    assert engine.advance(now).count == 0
+    assert engine.on_watermark(now).count == 0
     return found
 
 
@@ -627,21 +628,21 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
-        found.append(engine.feed(piece))
+        found.append(engine.process(piece))
         if tells_time:
-            found.append(engine.advance(piece.column("t")[-1].as_py()))
+            found.append(engine.on_watermark(piece.column("t")[-1].as_py()))
         sizes.append(
             (
                 len(engine.scan.keys),
                 engine.scan.known,
                 engine.state_bytes,
-                len(engine.save()),
+                len(engine.snapshot()),
                 len(engine.get_held_rows()),
                 engine.partial_matches,
                 sum(table.nbytes for table in engine.state.tables.values()),
             )
         )
-    found.append(engine.finish())
+    found.append(engine.on_watermark(math.inf))
     assert rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
     early, late = (np.array(part).max(axis=0) for part in (sizes[:20], sizes[20:]))
     assert (late <= 2 * early + SLACK).all(), (early, late)
@@ -655,18 +656,18 @@ def test_a_burst_leaves_no_room_behind(monkeypatch):
     prepared = prepared_for(text, burst)
     engine = prepared.engine()
     assert isinstance(engine, Engine)
-    small = len(engine.save())
-    engine.feed(burst)
-    large = len(engine.save())
+    small = len(engine.snapshot())
+    engine.process(burst)
+    large = len(engine.snapshot())
     assert large > small + count * 20
     assert abs(engine.state_bytes - large) < 0.2 * large
-    engine.feed(pa.table({"t": [15], "type": ["A"], "k": [-1]}))
-    engine.advance(20)
+    engine.process(pa.table({"t": [15], "type": ["A"], "k": [-1]}))
+    engine.on_watermark(20)
     assert engine.partial_matches == count + 1
-    engine.advance(21)
+    engine.on_watermark(21)
     assert engine.partial_matches == 1
     assert engine.get_held_rows().tolist() == [count]
-    assert len(engine.save()) < small + 200
+    assert len(engine.snapshot()) < small + 200
     assert len(engine.scan.keys) == 1
 
 
@@ -675,33 +676,33 @@ def test_runs_that_missed_an_event_are_let_go(strategy):
     events = pa.table({"t": [0, 1, 2], "type": ["A", "X", "A"], "k": [1, 1, 2]})
     engine = prepared_for(f"SEQ(A a, B b) WHERE {strategy}(a, b) {{ [k] }}", events).engine()
     assert isinstance(engine, Engine)
-    engine.feed(events)
-    engine.advance(2)
+    engine.process(events)
+    engine.on_watermark(2)
     assert engine.get_held_rows().tolist() == [2]
     assert engine.partial_matches == 1
-    assert engine.feed(pa.table({"t": [2], "type": ["B"], "k": [2]})).count == 1
+    assert engine.process(pa.table({"t": [2], "type": ["B"], "k": [2]})).count == 1
 
 
 def test_the_deadline_is_the_end_of_the_first_window():
     events = pa.table({"t": [0, 1, 2], "type": ["A", "A", "B"], "k": [1, 2, 1], "row": [0, 1, 2]})
     engine = prepared_for(WAITING, events).engine()
     assert isinstance(engine, Engine)
-    assert engine.deadline() is None
-    engine.feed(events.slice(0, 2))
-    assert engine.deadline() == 3
-    engine.feed(events.slice(2))  # forbids the first
-    assert engine.deadline() == 4
-    assert engine.advance(4).count == 0
-    assert engine.feed(pa.table({"t": [4], "type": ["B"], "k": [2], "row": [3]})).count == 0
-    assert engine.deadline() is None
+    assert engine.next_timer() is None
+    engine.process(events.slice(0, 2))
+    assert engine.next_timer() == 3
+    engine.process(events.slice(2))  # forbids the first
+    assert engine.next_timer() == 4
+    assert engine.on_watermark(4).count == 0
+    assert engine.process(pa.table({"t": [4], "type": ["B"], "k": [2], "row": [3]})).count == 0
+    assert engine.next_timer() is None
 
 
 def test_a_time_between_two_ticks_is_the_later_one():
     events = pa.table({"t": [-5], "type": ["A"], "k": [1], "row": [0]})
     engine = prepared_for(WAITING, events).engine()
-    engine.feed(events)
-    assert engine.advance(-2.0).count == 0
-    assert engine.advance(-1.5).count == 1  # no event at -2 comes any more
+    engine.process(events)
+    assert engine.on_watermark(-2.0).count == 0
+    assert engine.on_watermark(-1.5).count == 1  # no event at -2 comes any more
 
 
 def test_a_long_sequence_is_exact():
@@ -716,8 +717,8 @@ def test_a_long_sequence_is_exact():
 def test_a_piece_without_events_gives_nothing():
     events = random_events(Random(1), 4)
     engine = prepared_for(CHOSEN["two events"], events).engine()
-    assert engine.feed(events.slice(0, 0)).count == 0
-    assert engine.finish().count == 0
+    assert engine.process(events.slice(0, 0)).count == 0
+    assert engine.on_watermark(math.inf).count == 0
 
 
 def test_a_table_in_disorder_is_ordered_before():

@@ -164,16 +164,16 @@ def test_nothing_is_begun_before_something_waits_for_it():
     assert engine_of(NESTED, events, off=(PRECURSORS,)).partial_matches == 0
     for off, held in (((), 0), ((PRECURSORS,), 6)):
         engine = engine_of(NESTED, events, off=off)
-        engine.feed(events)
+        engine.process(events)
         assert engine.partial_matches == held
 
 
 def test_nothing_is_begun_when_what_waited_is_dead():
     events = letters("ABCC", [0, 1, 9, 10])  # at 9 the B is out of its module's time
     engine = engine_of(NESTED, events)
-    engine.feed(events)
+    engine.process(events)
     assert engine.partial_matches == 2
-    engine.advance(10)
+    engine.on_watermark(10)
     assert engine.partial_matches == 0
 
 
@@ -181,10 +181,10 @@ def test_what_is_inside_a_module_dies_with_its_window():
     events = letters("ABC")
     for modules, alive in (((OUTER, INNER), [3, 2, 2, 2, 1]), ((), [3, 3, 3, 3, 3])):
         engine = engine_of(NESTED, events, modules)
-        engine.feed(events)
+        engine.process(events)
         left = []
         for now in (5, 6, 7, 7, 8):
-            engine.advance(now)
+            engine.on_watermark(now)
             left.append(engine.partial_matches)
         assert left == alive
 
@@ -219,10 +219,10 @@ def test_a_saved_state_goes_on_with_the_same_modules_only():
     one = prepared_for(NESTED, events, (OUTER, INNER))
     other = prepared_for(NESTED, events, (OUTER, HierarchyModule("Inner", "y", ("c", "d"), ByUnits(2), 3)))
     matcher = LiveMatcher(one)
-    matcher.feed(events)
-    restored(one, matcher.save())
+    matcher.process(events)
+    restored(one, matcher.snapshot())
     with pytest.raises(StateError):
-        restored(other, matcher.save())
+        restored(other, matcher.snapshot())
 
 
 def test_planning_with_modules_survives_being_described():

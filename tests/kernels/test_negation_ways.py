@@ -124,8 +124,8 @@ def test_what_a_pushed_negation_forbids_is_not_held():
     events = random_events(Random(1), 10)
     events = events.set_column(events.column_names.index("type"), "type", [list("AAAACXXXXX")])
     engine = prepared_for("SEQ(A a, !C c, B b)", events).engine()
-    engine.feed(events.slice(0, 4))
+    engine.process(events.slice(0, 4))
     assert engine.get_held_rows().tolist() == [0, 1, 2, 3]
-    engine.feed(events.slice(4))
+    engine.process(events.slice(4))
     assert engine.get_held_rows().tolist() == []
     assert engine.partial_matches == 0

@@ -31,7 +31,7 @@ def _nodes(space: str, corners: dict[int, Any], *, points: bool) -> Nodes:
 
 
 def _saved_and_restored(nodes: Nodes) -> None:
-    saved, used = nodes.state.save(), nodes.state.get_consumed()
+    saved, used = nodes.state.snapshot(), nodes.state.get_consumed()
     nodes.state = NetworkState(nodes.table, np.int64, nodes.space, nodes._regions)
     nodes.state.restore(saved)
     nodes.state.restore_consumed(*used)

@@ -1,5 +1,6 @@
 """Queries with operators of users: however a stream is cut, the matches of the semantics."""
 
+import math
 from collections import Counter
 from random import Random
 
@@ -190,14 +191,14 @@ def given(prepared: CompiledQuery, pieces: list[pa.Table], random: Random) -> li
     engine = prepared.engine()
     found = []
     for piece in pieces:
-        found.append(engine.feed(piece))
+        found.append(engine.process(piece))
         if piece.num_rows and random.random() < 0.5:
-            found.append(engine.advance(get_end_times(piece, prepared.shape)[-1].item()))
+            found.append(engine.on_watermark(get_end_times(piece, prepared.shape)[-1].item()))
         if random.random() < 0.3:
-            state = engine.save()
+            state = engine.snapshot()
             engine = prepared.engine()
             engine.restore(state)
-    return [*found, engine.finish()]
+    return [*found, engine.on_watermark(math.inf)]
 
 
 def written(found: list[Matches]) -> list[tuple]:

@@ -101,7 +101,7 @@ def test_an_engine_finds_what_the_semantics_says(text, space):
         assert isinstance(engine, Engine)
         assert prepared.plan.residual == ()  # nothing waits for finished matches
         cut = random.randrange(table.num_rows + 1)
-        parts = [engine.feed(table.slice(0, cut)), engine.feed(table.slice(cut)), engine.finish()]
+        parts = [engine.process(table.slice(0, cut)), engine.process(table.slice(cut)), engine.on_watermark(math.inf)]
         matches = rows_of(concat_matches(parts, engine.program.source.output))
         meant = wanted(prepared, table)
         assert matches == meant, f"{text}\n{table.to_pydict()}"

@@ -1,5 +1,6 @@
 """No choice of the planner changes a match: random queries, statistics and rules switched off."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -54,8 +55,8 @@ def outcome_of(random: Random) -> str:
 
 def matches_of(prepared, pieces, events, *, counted=False) -> list[str]:
     engine = prepared.engine(counted=counted)
-    found = [engine.feed(piece) for piece in pieces]
-    tables = [build_result(prepared, f, events) for f in (*found, engine.finish())]
+    found = [engine.process(piece) for piece in pieces]
+    tables = [build_result(prepared, f, events) for f in (*found, engine.on_watermark(math.inf))]
     return sorted(match for table in tables for match in table["match_id"].to_pylist())
 
 
@@ -119,10 +120,10 @@ def test_saved_state_fits_a_plan_with_another_order_of_conditions(seed, structur
     one, other = (compile_query(query, shape, planning) for planning in plans)
     half = events.num_rows // 2
     engine = one.engine()
-    found = [engine.feed(events.slice(0, half))]
-    state = engine.save()
+    found = [engine.process(events.slice(0, half))]
+    state = engine.snapshot()
     engine = other.engine()
     engine.restore(state)
-    found += [engine.feed(events.slice(half)), engine.finish()]
+    found += [engine.process(events.slice(half)), engine.on_watermark(math.inf)]
     ids = [m for f in found for m in build_result(other, f, events)["match_id"].to_pylist()]
     assert sorted(ids) == matches_of(one, [events], events)

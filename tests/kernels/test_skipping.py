@@ -94,7 +94,7 @@ def test_random_queries_that_skip(seed, monkeypatch):
 
 def fed(text, events):
     engine = prepared_for(text, events, PLAIN, ("stacks",)).engine()
-    engine.feed(events)
+    engine.process(events)
     return engine
 
 

@@ -1,5 +1,6 @@
 """A matcher that is saved and restored goes on as if nothing had happened."""
 
+import math
 import struct
 from random import Random
 
@@ -50,9 +51,9 @@ def in_pieces(query: str, events: pa.Table, size: int, **options: str) -> list[s
     ready = prepared(query, events, **options)
     matcher, found = LiveMatcher(ready), []
     for start in range(0, events.num_rows, size):
-        found.append(matcher.feed(events.slice(start, size)))
-        matcher = restored(ready, matcher.save())
-    found.append(matcher.finish())
+        found.append(matcher.process(events.slice(start, size)))
+        matcher = restored(ready, matcher.snapshot())
+    found.append(matcher.on_watermark(math.inf))
     return as_lines(pa.concat_tables(found))
 
 
@@ -78,8 +79,8 @@ def test_only_events_that_may_still_matter_are_kept():
     matcher = LiveMatcher(prepared(query, events, time="ts"))
     kept = []
     for start in range(0, 5_000, 500):
-        matcher.feed(events.slice(start, 500))
-        matcher.save()  # which lets go what is not needed
+        matcher.process(events.slice(start, 500))
+        matcher.snapshot()  # which lets go what is not needed
         kept.append(len(matcher.store))
     assert 0 < max(kept) < 400  # two seconds are about 200 events
 
@@ -87,10 +88,10 @@ def test_only_events_that_may_still_matter_are_kept():
 def test_time_passing_alone_delivers():
     events = pa.table({"t": [1, 2], "type": ["A", "B"], "k": [1, 1]})
     matcher = LiveMatcher(prepared("SEQ(A a, B b, !C c) WITHIN 6", events))
-    assert matcher.feed(events).num_rows == 0
-    assert matcher.advance(7).num_rows == 0  # an event at 7 could still forbid it
-    assert matcher.advance(8).num_rows == 1
-    assert matcher.finish().num_rows == 0
+    assert matcher.process(events).num_rows == 0
+    assert matcher.on_watermark(7).num_rows == 0  # an event at 7 could still forbid it
+    assert matcher.on_watermark(8).num_rows == 1
+    assert matcher.on_watermark(math.inf).num_rows == 0
 
 
 # ------------------------------------------------------------------------------- bad state
@@ -100,8 +101,8 @@ def saved() -> tuple[CompiledQuery, bytes]:
     events = random_events(Random(3), 30)
     ready = prepared(QUERIES["runs"], events)
     matcher = LiveMatcher(ready)
-    matcher.feed(events)
-    return ready, matcher.save()
+    matcher.process(events)
+    return ready, matcher.snapshot()
 
 
 def test_what_is_no_state_is_refused():

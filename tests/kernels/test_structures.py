@@ -107,7 +107,7 @@ def test_kernels_take_the_tables_that_the_contract_says(engine):
 
 
 def test_tables_are_as_their_shapes_say(engine):
-    engine.feed(EVENTS)
+    engine.process(EVENTS)
     for shape in engine.program.source.shapes:
         table = engine.state.tables[shape.name]
         assert table.dtype == shape.dtype
@@ -126,15 +126,15 @@ def test_a_fresh_state_holds_nothing(engine):
     assert state.partial_matches == 0
     assert not state.live_keys().any()
     assert not len(state.get_held_rows(None))
-    assert state.deadline() is None
+    assert state.next_timer() is None
 
 
 def test_what_is_too_old_is_dropped(engine):
-    engine.feed(EVENTS)
+    engine.process(EVENTS)
     assert engine.partial_matches > 0
     assert len(engine.get_held_rows()) > 0
     assert engine.state.live_keys().any()
-    engine.advance(1_000)
+    engine.on_watermark(1_000)
     assert engine.partial_matches == 0
     assert not len(engine.get_held_rows())
     engine.compact()
@@ -248,9 +248,9 @@ def test_a_new_structure_needs_nothing_of_the_engine(latest):
     )
     found = []
     for start in range(0, 3 * count, 4_500):
-        found.append(latest.feed(letters.slice(start, 4_500)))
-        latest.restore(latest.save())
+        found.append(latest.process(letters.slice(start, 4_500)))
+        latest.restore(latest.snapshot())
     assert pairs(concat_matches(found, latest.program.source.output)) == [(3 * n + 1, 3 * n + 2) for n in range(count)]
     assert latest.get_held_rows().tolist() == [3 * n + 1 for n in range(count)]
     assert latest.partial_matches == count
-    assert pairs(latest.feed(letters.slice(2, 1))) == [(1, 3 * count)]
+    assert pairs(latest.process(letters.slice(2, 1))) == [(1, 3 * count)]

@@ -1,5 +1,6 @@
 """Join trees: every shape gives exactly the matches of the reference semantics."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -280,10 +281,10 @@ def test_the_state_of_an_endless_stream_is_bounded(name, right, monkeypatch):
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
-        found.append(engine.feed(piece))
-        found.append(engine.advance(piece.column("t")[-1].as_py()))
-        sizes.append((engine.scan.known, len(engine.save()), engine.partial_matches))
-    found.append(engine.finish())
+        found.append(engine.process(piece))
+        found.append(engine.on_watermark(piece.column("t")[-1].as_py()))
+        sizes.append((engine.scan.known, len(engine.snapshot()), engine.partial_matches))
+    found.append(engine.on_watermark(math.inf))
     assert rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
     early, late = (np.array(part).max(axis=0) for part in (sizes[:15], sizes[15:]))
     assert (late <= 2 * early + SLACK[[1, 3, 5]]).all(), (early, late)
@@ -298,7 +299,7 @@ def test_rows_of_later_matches_are_held():
             kept: set[int] = set()
             for piece in random_slices(random, events):
                 new = set(range(engine.rows, engine.rows + piece.num_rows))
-                found = engine.feed(piece)
+                found = engine.process(piece)
                 assert {int(r) for v in found.variables for r in found.elements(v)} <= kept | new
                 kept = set(engine.get_held_rows().tolist())
         if not UNCOMPILED:
@@ -311,10 +312,10 @@ def test_a_saved_tree_goes_on_in_a_tree_of_the_same_shape_only():
     one = prepared_for(text, events, ((("a", "b"), "d"), "c"))
     other = prepared_for(text, events, ("a", ("b", ("d", "c"))))
     matcher = LiveMatcher(one)
-    matcher.feed(events)
-    restored(one, matcher.save())
+    matcher.process(events)
+    restored(one, matcher.snapshot())
     with pytest.raises(StateError):
-        restored(other, matcher.save())
+        restored(other, matcher.snapshot())
 
 
 def test_what_no_tree_can_do_is_refused_with_the_reason():
@@ -344,5 +345,5 @@ def test_an_engine_of_a_tree_counts_what_it_holds():
     events = pa.table({"t": [0, 1, 2], "type": ["A", "A", "B"], "row": [0, 1, 2]})
     engine = prepared_for("SEQ(A a, B b, C c)", events, (("a", "b"), "c")).engine()
     assert isinstance(engine, Engine)
-    engine.feed(events)
+    engine.process(events)
     assert engine.partial_matches == 4  # two events and two pairs

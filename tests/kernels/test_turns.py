@@ -4,6 +4,7 @@ In the order of first events, beside negations and greedy loops at the end. Few 
 compiled; with NUMBA_DISABLE_JIT=1 many random ones run.
 """
 
+import math
 import re
 from collections import Counter
 from random import Random
@@ -70,14 +71,14 @@ def judged(text: str, events: pa.Table, nature: Nature, random: Random) -> str:
         return "reference"
     found = []
     for piece in random_slices(random, events):
-        found.append(matcher.feed(piece))
+        found.append(matcher.process(piece))
         if random.random() < 0.5 and matcher.engine.now is not None:
-            found.append(matcher.advance(matcher.engine.now))
+            found.append(matcher.on_watermark(matcher.engine.now))
         if random.random() < 0.4:
             matcher.engine.compact()
         if random.random() < 0.4:
-            matcher = restored(prepared, matcher.save())
-    found.append(matcher.finish())
+            matcher = restored(prepared, matcher.snapshot())
+    found.append(matcher.on_watermark(math.inf))
     assert matcher.partial_matches == matcher.engine.state.partial_matches  # none is held
     table = pa.concat_tables(found)
     bound = [v for v in table.column_names if v not in ("match_id", "start", "end")]
@@ -157,27 +158,27 @@ def test_a_match_waits_for_what_began_earlier():
     query = f"SEQ(A a, B+ b[], C c) WHERE c.x < a.x or a.x = 1 WITHIN 9 {START}"
     matcher = LiveMatcher(prepared_for(query, events))
     # a=0 would be a match with a C of x < 2: this one is
-    assert ends(matcher.feed(events)) == [(0, 4)]
+    assert ends(matcher.process(events)) == [(0, 4)]
     matcher = LiveMatcher(prepared_for(query, events))
     late = stream("AXABC", x=[0, 0, 1, 1, 1])
-    assert matcher.feed(late).num_rows == 0  # (2, 4) is found, and a=0 still alive
-    assert matcher.deadline() == 9
+    assert matcher.process(late).num_rows == 0  # (2, 4) is found, and a=0 still alive
+    assert matcher.next_timer() == 9
     assert matcher.partial_matches > matcher.engine.state.partial_matches
     assert set(matcher.engine.get_held_rows().tolist()) >= {2, 3, 4}
-    matcher = restored(matcher.prepared, matcher.save())
-    assert matcher.deadline() == 9
-    assert matcher.advance(9).num_rows == 0  # a C at 9 could still be its last event
-    assert ends(matcher.advance(10)) == [(2, 4)]
-    assert matcher.finish().num_rows == 0
+    matcher = restored(matcher.prepared, matcher.snapshot())
+    assert matcher.next_timer() == 9
+    assert matcher.on_watermark(9).num_rows == 0  # a C at 9 could still be its last event
+    assert ends(matcher.on_watermark(10)) == [(2, 4)]
+    assert matcher.on_watermark(math.inf).num_rows == 0
 
 
 def test_what_an_earlier_match_uses_up_is_dropped_at_once():
     events = stream("AXABC", x=[2, 0, 1, 1, 2])
     query = f"SEQ(A a, B+ b[], C c) WHERE c.x < a.x or a.x = 1 WITHIN 9 {START}"
     matcher = LiveMatcher(prepared_for(query, events))
-    assert matcher.feed(events).num_rows == 0
+    assert matcher.process(events).num_rows == 0
     more = pa.table({"t": [5], "type": ["C"], "x": [1]})
-    assert ends(matcher.feed(more)) == [(0, 5)]
+    assert ends(matcher.process(more)) == [(0, 5)]
     assert matcher.partial_matches == matcher.engine.state.partial_matches  # (2, 4) is gone
 
 
@@ -185,12 +186,12 @@ def test_a_match_that_ends_later_waits_for_one_that_is_undecided():
     events = stream("ABXXD")
     query = "OR(SEQ(A a, B b, !C c), SEQ(B d, D e)) WITHIN 6 AFTER MATCH SKIP PAST LAST EVENT"
     matcher = LiveMatcher(prepared_for(query, events))
-    assert matcher.feed(events).num_rows == 0
-    assert ends(matcher.advance(7)) == [(0, 1)]  # it uses up the B of the other
+    assert matcher.process(events).num_rows == 0
+    assert ends(matcher.on_watermark(7)) == [(0, 1)]  # it uses up the B of the other
     matcher = LiveMatcher(prepared_for(query, events))
-    matcher.feed(events)
+    matcher.process(events)
     forbidden = pa.table({"t": [5], "type": ["C"]})
-    assert ends(matcher.feed(forbidden)) == [(1, 4)]
+    assert ends(matcher.process(forbidden)) == [(1, 4)]
 
 
 def test_matches_that_wait_are_counted_against_the_limits():
@@ -198,4 +199,4 @@ def test_matches_that_wait_are_counted_against_the_limits():
     query = f"OR(SEQ(C c, B b), A a) WITHIN 5 {START}"
     planning = PlannerOptions(limits=MatcherLimits(max_partial_matches=500))
     with pytest.raises(LimitError, match="partial matches"):
-        prepared_for(query, events, planning=planning).engine().feed(events)
+        prepared_for(query, events, planning=planning).engine().process(events)

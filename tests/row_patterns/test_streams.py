@@ -1,5 +1,6 @@
 """Clauses over rows that keep coming: what is found is what is found in all of them at once."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -57,21 +58,21 @@ def streamed(
     try:
         while at < table.num_rows:
             count = rng.randint(0, 4)
-            found.append(matcher.feed(table.slice(at, count)))
+            found.append(matcher.process(table.slice(at, count)))
             at = min(at + count, table.num_rows)
             if rng.random() < 0.4:
                 now = times[at] if at < len(times) else times[-1] + rng.randint(0, 9)
-                due = matcher.deadline()
-                late = matcher.advance(now - rng.choice([0, 0, 1]))
+                due = matcher.next_timer()
+                late = matcher.on_watermark(now - rng.choice([0, 0, 1]))
                 assert due is not None or not late.num_rows
                 found.append(late)
             if rng.random() < 0.3:
-                saved = matcher.save()
+                saved = matcher.snapshot()
                 matcher = matcher_of(row_pattern, table, order)
                 matcher.restore(saved)
             assert matcher.state_bytes >= 0
             assert matcher.partial_matches >= 0
-        found.append(matcher.finish())
+        found.append(matcher.on_watermark(math.inf))
     except SkipError:
         return NO_WAY_ON
     return rows_of(pa.concat_tables(found))
@@ -304,7 +305,7 @@ def test_a_column_that_is_called_like_the_id_of_a_match():
 
 
 def test_a_state_of_other_clauses_is_refused():
-    saved = CompositeMatcher([Saved()]).save()
+    saved = CompositeMatcher([Saved()]).snapshot()
     CompositeMatcher([Saved()]).restore(saved)
     with pytest.raises(StateError, match="another set of queries"):
         CompositeMatcher([Saved(), Saved()]).restore(saved)
@@ -313,7 +314,7 @@ def test_a_state_of_other_clauses_is_refused():
 class Saved:
     """As much of a matcher as saving takes."""
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         return b"state"
 
     def restore(self, data: bytes) -> None:

@@ -161,14 +161,14 @@ def test_an_engine_that_breaks_stops_only_its_subscriptions(tmp_path, monkeypatc
             ann, bob = await people(s)
             await s.subscribe(HERE.format(id=1), user=bob)
             bad = await s.subscribe(NEXT, user=ann)
-            plain = Engine.feed
+            plain = Engine.process
 
             def broken(self, events):
                 if events.num_rows:
                     raise ZeroDivisionError
                 return plain(self, events)
 
-            monkeypatch.setattr(Engine, "feed", broken)
+            monkeypatch.setattr(Engine, "process", broken)
             await s.publish(point(1, 1, 0.0))
             found = await s.subscription(bad.id, user=ann)
             assert (found.state, "ZeroDivisionError" in found.reason) == ("paused", True)

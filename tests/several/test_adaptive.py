@@ -1,5 +1,6 @@
 """adaptive=True with several queries: plans that change all the time change no match."""
 
+import math
 from random import Random
 
 import pyarrow as pa
@@ -26,15 +27,15 @@ pytestmark = [
 def streamed(random: Random, prepared, events: pa.Table) -> list[pa.Table]:
     live, rounds = SharedMatcher(prepared), []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(StageInput(piece, {}, ())))
+        rounds.append(live.process(StageInput(piece, {}, ())))
         if random.random() < 0.3:
-            saved, live = live.save(), SharedMatcher(prepared)
+            saved, live = live.snapshot(), SharedMatcher(prepared)
             live.restore(saved)
         if random.random() < 0.3 and piece.num_rows:
             ends = piece["t"]
             ends = ends.cast(pa.int64()) if pa.types.is_timestamp(ends.type) else ends
-            rounds.append(live.advance(ends.to_numpy().max()))
-    rounds.append(live.finish())
+            rounds.append(live.on_watermark(ends.to_numpy().max()))
+    rounds.append(live.on_watermark(math.inf))
     return [pa.concat_tables([tables[k] for tables in rounds]) for k in range(len(prepared))]
 
 

@@ -49,7 +49,7 @@ class OfSize:
     def __init__(self, size: int) -> None:
         self.state_bytes = size
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         return b"x"
 
 

@@ -1,5 +1,6 @@
 """Subscriptions in the pattern language: together they find what each finds alone."""
 
+import math
 from collections import Counter
 from random import Random
 
@@ -60,7 +61,7 @@ def test_random_queries_find_together_what_they_find_alone(seed, write):
     shape = shape_of_stream(events, nature)
     matcher = matcher_of(shape, texts)
     pieces = random_slices(random, events)
-    tables = [matcher.feed_events(piece) for piece in pieces] + matcher.finish()
+    tables = [matcher.feed_events(piece) for piece in pieces] + matcher.on_watermark(math.inf)
     found = told(tables)
     expected = {name: alone(prepared(text, shape), [events]) for name, text in texts.items()}
     for name, text in texts.items():
@@ -98,7 +99,7 @@ def test_the_set_may_change_at_every_event(seed):
         matcher.version = version
         matcher.drop_cancelled()
         tables.append(matcher.feed_events(events.slice(row, 1)))
-    found = told([*tables, *matcher.finish()])
+    found = told([*tables, *matcher.on_watermark(math.inf)])
     for name, (come, gone) in spans.items():
         seen = [events.slice(row, 1) for row in range(come, gone)]
         query = prepared(texts[name], shape)
@@ -122,7 +123,7 @@ def test_one_that_is_cancelled_loses_its_state():
     matcher.subscription_set.take(SubscriptionChange.cancel("a"), 3)
     matcher.version = 3
     matcher.drop_cancelled()
-    matcher.advance(0)
+    matcher.on_watermark(0)
     assert matcher.partial_matches == 0
     assert not len(matcher.patterns.get_held_rows())
     assert list(matcher.subscription_set.patterns.members) == ["b"]
@@ -140,11 +141,11 @@ def test_state_is_saved_and_restored(seed):
     tables = []
     for piece in random_slices(random, events):
         tables.append(matcher.feed_events(piece))
-        saved = matcher.save()
+        saved = matcher.snapshot()
         turned = dict(reversed(texts.items()))  # numbers are others in the next process
         matcher = matcher_of(shape, turned)
         matcher.restore(saved)
-    found = told([*tables, *matcher.finish()])
+    found = told([*tables, *matcher.on_watermark(math.inf)])
     for name, text in texts.items():
         expected = Counter(list(alone(prepared(text, shape), [events])))
         assert found.get(name, Counter()) == expected, text

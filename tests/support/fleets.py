@@ -1,5 +1,6 @@
 """Nodes of subscriptions fed with random streams, with leaves that are found by trying all."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -80,17 +81,17 @@ class Nodes:
                 rows.append(row)
                 leaves.append(self.table.leaf_of.array[slot])
         return self._given(
-            self.state.feed(
+            self.state.process(
                 self.arrays(events, corners, version),
                 np.array(rows, np.int32), np.array(leaves, np.int32),
             )
         )  # fmt: skip
 
     def advance(self, now: int) -> list[tuple[Any, Found]]:
-        return self._given(self.state.advance(now))
+        return self._given(self.state.on_watermark(now))
 
     def finish(self) -> list[tuple[Any, Found]]:
-        return self._given(self.state.finish())
+        return self._given(self.state.on_watermark(math.inf))
 
     def _given(self, found: Any) -> list[tuple[Any, Found]]:
         return [

@@ -1,5 +1,6 @@
 """An engine against the semantics, on one query and one stream that is cut into pieces."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -48,11 +49,11 @@ def judged(
         return "reference"
     found = []
     for piece in pieces:
-        found.append(engine.feed(piece))
+        found.append(engine.process(piece))
         if saved:
-            data, engine = engine.save(), prepared.engine()
+            data, engine = engine.snapshot(), prepared.engine()
             engine.restore(data)
-    found.append(engine.finish())
+    found.append(engine.on_watermark(math.inf))
     matches = concat_matches(found, engine.program.source.output)
     table = build_result(prepared, matches, events).select(list(matches.variables))
     given = [_written({v: _rows(row[v]) for v in row}) for row in table.to_pylist()]

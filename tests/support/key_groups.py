@@ -1,5 +1,6 @@
 """A stream in this process: what the Spark runner does with key groups, micro-batch by micro-batch."""
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from random import Random
@@ -275,7 +276,7 @@ class Stream:
                 given = (chain, *place[1:])
                 key_group = Task(*given) if head is None else rebuild_task(store, head, *given)
                 key_group.accept(_for(place, sent))
-                sent += pack_outputs(chain, stage, key_group.finish())
+                sent += pack_outputs(chain, stage, key_group.release(math.inf))
             self._deliver(chain, sent)
         return {
             output.name: tables_of(self.delivered, output.number, output.schema) for output in self.workload.outputs

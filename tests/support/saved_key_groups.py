@@ -1,5 +1,6 @@
 """A task of subscriptions that is saved in the middle of its stream."""
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,7 +61,7 @@ def given(table: pa.Table, version: int) -> StageInput:
 def went_on(task: SubscriptionTaskMatcher, rest: pa.Table) -> list[str]:
     """What a task finds in the rest of its stream, after the last change of its set."""
     task.renew(SubscriptionVersion(3, 7, "stream"))
-    found = [*task.feed(given(rest, 3)), *task.advance(60), *task.finish()]
+    found = [*task.process(given(rest, 3)), *task.on_watermark(60), *task.on_watermark(math.inf)]
     return sorted(f"{row['subscription']} {row['match_id']}" for t in found for row in t.to_pylist())
 
 
@@ -71,8 +72,8 @@ def halfway(folder: Path) -> SubscriptionTaskMatcher:
     """A task in the middle of its stream; `REST` is what comes."""
     task = matcher(folder)
     task.renew(SubscriptionVersion(1, 0, "stream"))
-    task.feed(given(events(0, 8), 1))
+    task.process(given(events(0, 8), 1))
     task.renew(SubscriptionVersion(2, 3, "stream"))
-    task.feed(given(events(8, 13), 2))
-    task.advance(12)
+    task.process(given(events(8, 13), 2))
+    task.on_watermark(12)
     return task

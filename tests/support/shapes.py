@@ -1,5 +1,6 @@
 """Subscriptions in the pattern language over random streams, and what each finds alone."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -74,9 +75,9 @@ def told(tables: Iterable[pa.Table]) -> dict[str, Counter[Members]]:
 def alone(query: CompiledQuery, pieces: Iterable[pa.Table], *, over: bool = True) -> dict[Members, dict[str, Any]]:
     """What a query finds by itself: rows of events in their order, with the match."""
     matcher = LiveMatcher(query)
-    tables = [matcher.feed(piece) for piece in pieces]
+    tables = [matcher.process(piece) for piece in pieces]
     if over:
-        tables.append(matcher.finish())
+        tables.append(matcher.on_watermark(math.inf))
     found = {}
     for table in tables:
         for match in table.to_pylist():

@@ -5,6 +5,7 @@ event with its number among those that it has seen. One that saw none by the end
 """
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class CountingStage:
     def match_key_group(self, given, key_group, key_groups):
         matcher = Counting(self, key_group, key_groups)
         matcher.renew(SubscriptionVersion(self.version, 0))
-        found = [*matcher.feed(given), *matcher.finish()]
+        found = [*matcher.process(given), *matcher.on_watermark(math.inf)]
         return [pa.concat_tables(found)]
 
     def matches(self, found):
@@ -104,7 +105,7 @@ class Counting:
                 self.counts[f"{change.name}@{came}"] = 0
         self.version = version.number
 
-    def feed(self, given):
+    def process(self, given):
         found = []
         events = given.events
         for at, who in zip(events.column("at").to_pylist(), events.column("__who").to_pylist(), strict=True):
@@ -115,13 +116,12 @@ class Counting:
                     found.append((f"{name}-{at}", asked, at, self.counts[name]))
         return [_table(found)]
 
-    def advance(self, now):  # noqa: ARG002
-        return [_table([])]
-
-    def finish(self):
+    def on_watermark(self, now):
+        if now != math.inf:
+            return [_table([])]
         return [_table([(name, name.partition("@")[0], None, 0) for name, n in self.counts.items() if not n])]
 
-    def deadline(self):
+    def next_timer(self):
         return None
 
     @property
@@ -130,9 +130,9 @@ class Counting:
 
     @property
     def state_bytes(self):
-        return len(self.save())
+        return len(self.snapshot())
 
-    def save(self):
+    def snapshot(self):
         return json.dumps([self.counts, self.version]).encode()
 
     def restore(self, data):

@@ -50,17 +50,17 @@ class LiveSession:
         type. A column that a row lacks is NULL.
         """
         read = self._reader.read(events, drop=self._drops)
-        matches = self.work.feed(read.events, ordered=read.ordered)
+        matches = self.work.process(read.events, ordered=read.ordered)
         self.work.dropped += read.dropped
         return self._unwrap(matches)
 
     def advance(self, time: TimeValue) -> LiveResult:
         """Advance event time to `time` without an event, and return the matches this completes."""
-        return self._unwrap(self.work.advance(to_engine_time(time, self.work.workload.source.shape)))
+        return self._unwrap(self.work.on_watermark(to_engine_time(time, self.work.workload.source.shape)))
 
     def finish(self) -> LiveResult:
         """End the stream and return the matches that waited for its end."""
-        return self._unwrap(self.work.finish())
+        return self._unwrap(self.work.on_watermark(math.inf))
 
     def _unwrap(self, matches: Mapping[Name, pa.Table]) -> LiveResult:
         return next(iter(matches.values())) if self._one else matches
@@ -100,7 +100,7 @@ class LiveSession:
 
     def save(self) -> bytes:
         """Serialize the state."""
-        return self.work.save()
+        return self.work.snapshot()
 
     def restore(self, state: bytes) -> "LiveSession":
         """Continue from a saved state, which must come from the same `ensue.live` call."""

@@ -226,11 +226,11 @@ class AdaptiveEngine:
     def rows(self) -> int:
         return self.engine.rows
 
-    def feed(self, events: pa.Table) -> Matches:
+    def process(self, events: pa.Table) -> Matches:
         results = []
         for piece in split_table(events, PIECE):
             first = self.engine.rows
-            results.append(self._numbers.matches(self.engine.feed(piece)))
+            results.append(self._numbers.matches(self.engine.process(piece)))
             if self._recent.too_many:
                 continue
             self._recent.add(piece, first)
@@ -242,13 +242,10 @@ class AdaptiveEngine:
                 results.append(self.change(advice))
         return concat_matches(results, self.program.source.output)
 
-    def advance(self, now: float) -> Matches:
-        matches = self._numbers.matches(self.engine.advance(now))
+    def on_watermark(self, now: float) -> Matches:
+        matches = self._numbers.matches(self.engine.on_watermark(now))
         self._recent.forget(self.engine.now)
         return matches
-
-    def finish(self) -> Matches:
-        return self._numbers.matches(self.engine.finish())
 
     def hand_over(self) -> None:
         self.engine.hand_over()
@@ -265,7 +262,7 @@ class AdaptiveEngine:
             remaining = concat_matches([], old.program.source.output)
         else:
             # the replay drops these matches
-            remaining = self._numbers.matches(old.advance(old.now))
+            remaining = self._numbers.matches(old.on_watermark(old.now))
         self._recent.forget(old.now)
         self._retained = RetainedRows(self.get_held_rows(), old.rows)
         self.engine = self._replay_into(advice.plan)
@@ -303,7 +300,7 @@ class AdaptiveEngine:
         limits = self.engine.room.allowance.limits
         return Engine(plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialize the state together with the plan it belongs to."""
         recent = self._recent
         header = {
@@ -314,7 +311,7 @@ class AdaptiveEngine:
             "too many": recent.too_many,
         }
         arrays = {"fed": self._numbers.rows, "held": self._retained.rows}
-        blobs = {"engine": self.engine.save()}
+        blobs = {"engine": self.engine.snapshot()}
         if recent.events is not None:
             blobs["recent"] = serialize_table(recent.events)
             if recent.counts:
@@ -357,8 +354,8 @@ class AdaptiveEngine:
     def partial_matches(self) -> int:
         return self.engine.partial_matches
 
-    def deadline(self) -> float | None:
-        return self.engine.deadline()
+    def next_timer(self) -> float | None:
+        return self.engine.next_timer()
 
 
 @dataclass(frozen=True, slots=True)

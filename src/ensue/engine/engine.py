@@ -103,7 +103,7 @@ class Engine:
             if role.inner is not None
         ]
 
-    def feed(self, events: pa.Table) -> Matches:
+    def process(self, events: pa.Table) -> Matches:
         """Process events and return the matches that they complete."""
         if events.num_rows == 0:
             return concat_matches([], self.program.source.output)
@@ -133,7 +133,7 @@ class Engine:
         arrays = scanned.arrays(self.program.nullable)
         for role, inner in zip(self.program.frame.complexes, self.inner, strict=True):
             assert events is not None
-            inner_matches = inner.feed(events, self.scan, nullable=self.program.nullable)
+            inner_matches = inner.process(events, self.scan, nullable=self.program.nullable)
             scanned.mask[inner_matches.ends] |= 1 << self.program.frame.bit(role.variable)
             arrays += inner_matches.arrays
         last_request = (DONE, 0)
@@ -177,12 +177,17 @@ class Engine:
         if self.lapsing is not None:
             self.lapsing(concat_matches(pieces, self.program.source.output), self.now, over=False)
 
-    def advance(self, now: float) -> Matches:
+    def on_watermark(self, now: float) -> Matches:
         """Advance event time to `now` and return the matches that it completes.
 
-        All events that end before `now` have been fed; an event that ends at `now` may still
-        arrive.
+        All events that end before `now` have been processed; an event that ends at `now` may still
+        arrive. A watermark at infinity ends the stream.
         """
+        if now == math.inf:
+            if self.state.waits:
+                self.state.sweep(self.now or 0, self.room, flush=True)
+                self.drain()
+            return self._deliver(np.zeros(0, np.int32), self.rows, over=True)
         self._pass_time(now)
         matches = self._deliver(np.zeros(0, np.int32), self.rows)
         self._compact_if_it_pays()
@@ -197,14 +202,7 @@ class Engine:
             self.drain()
             self.state.expire(self.now, self.rows)
             for inner in self.inner:
-                inner.advance(self.now)
-
-    def finish(self) -> Matches:
-        """End the stream and return the matches that were still undecided."""
-        if self.state.waits:
-            self.state.sweep(self.now or 0, self.room, flush=True)
-            self.drain()
-        return self._deliver(np.zeros(0, np.int32), self.rows, over=True)
+                inner.on_watermark(self.now)
 
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
         tables, meta = self.state.tables, self.state.meta
@@ -325,7 +323,7 @@ class Engine:
         assert self.skipping is not None
         return self.state.tables[USED] if self.state.tracks_used_rows else self.skipping.earliest
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialize the live part of the state."""
         from ensue.engine.snapshot import EngineSnapshot, get_column_names
 
@@ -337,9 +335,9 @@ class Engine:
         if self.skipping is not None:
             arrays["earliest"] = arrays.pop(USED, self.skipping.earliest)
         if self.turns is not None:
-            arrays |= self.turns.save()
+            arrays |= self.turns.snapshot()
         if self.lapsing is not None:
-            arrays |= self.lapsing.save()
+            arrays |= self.lapsing.snapshot()
         saved = EngineSnapshot(
             self.program.nullable,
             self.rows,
@@ -351,7 +349,7 @@ class Engine:
             arrays,
             None if not self.program.counted else self._describe_counts(),
             sorted(self.program.frame.dropped),
-            [inner.save() for inner in self.inner],
+            [inner.snapshot() for inner in self.inner],
         )
         return saved.pack(self.program)
 
@@ -455,10 +453,10 @@ class Engine:
             scan.crowding,
         )
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """The event time after which `advance` returns a match; None: no match waits for time."""
         if self.now is not None and self.state.is_over:
             return self.now - 1  # it has passed already
-        times = [self.state.deadline()]
-        times += [w.deadline() for w in (self.lapsing, self.turns) if w is not None]
+        times = [self.state.next_timer()]
+        times += [w.next_timer() for w in (self.lapsing, self.turns) if w is not None]
         return min((time for time in times if time is not None), default=None)

@@ -313,11 +313,11 @@ class IntervalNegationFilter:
         """The rows of the held matches."""
         return np.unique(self._lines[self._lines >= 0])
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """The earliest time after which a held match is decided."""
         return self._due.min().item() if len(self._due) else None
 
-    def save(self) -> Arrays:
+    def snapshot(self) -> Arrays:
         arrays = {name: getattr(self, f"_{name}") for name in _SAVED}
         arrays |= {name: self._seen[name] for name in NAMES}
         arrays = {f"lapse {name}": array for name, array in arrays.items()}

@@ -221,10 +221,10 @@ class OrderedSkipStrategy(SkipStrategy):
         rows = [self._held.elements(v) for v in self._held.variables]
         return np.unique(np.concatenate(rows)) if rows else NONE
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         return self._until
 
-    def save(self) -> Arrays:
+    def snapshot(self) -> Arrays:
         """Serialize the held matches; the engine saves `earliest`."""
         return {**matches_to_arrays(self._held, "turn"), "turn keys": self._key_of}
 

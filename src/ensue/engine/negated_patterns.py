@@ -4,6 +4,7 @@ An inner match is complete at its last event, so every batch yields its own. The
 matches as arrays, ordered by last event, and stores them like negated events.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +62,10 @@ class InnerPatternMatcher:
         self._events: pa.Table | None = None  # events of partial matches
         self._rows = np.zeros(0, np.int64)
 
-    def feed(self, events: pa.Table, scan: Scan, *, nullable: bool) -> InnerMatches:
+    def process(self, events: pa.Table, scan: Scan, *, nullable: bool) -> InnerMatches:
         """Return the matches that these events complete, encoded by the outer scan."""
         first = self.engine.rows
-        matches = self.engine.feed(events)
+        matches = self.engine.process(events)
         fresh = events.select(self._columns)
         known = fresh if self._events is None else pa.concat_tables([self._events, fresh])
         rows = np.concatenate([self._rows, np.arange(first, first + events.num_rows)])
@@ -107,9 +108,9 @@ class InnerPatternMatcher:
             known = known.take(pa.array(np.searchsorted(rows, held))).combine_chunks()
         self._events, self._rows = known, held
 
-    def advance(self, now: float) -> None:
+    def on_watermark(self, now: float) -> None:
         """Advance event time and drop old events."""
-        self.engine.advance(now)
+        self.engine.on_watermark(now)
         if self._events is not None:
             self._hold(self._events, self._rows)
 
@@ -118,8 +119,8 @@ class InnerPatternMatcher:
         events = 0 if self._events is None else self._events.nbytes
         return int(self.engine.state_bytes + events + self._rows.nbytes)
 
-    def save(self) -> bytes:
-        blobs = {"engine": self.engine.save()}
+    def snapshot(self) -> bytes:
+        blobs = {"engine": self.engine.snapshot()}
         if self._events is not None:
             blobs["events"] = serialize_table(self._events)
         return pack_state({}, {"rows": self._rows}, blobs)
@@ -142,7 +143,7 @@ class AbsenceEngine(ReferenceEngine):
         self._until = until
         self._over = False  # decided: the event occurred, or the match was returned
 
-    def feed(self, events: pa.Table) -> Matches:
+    def process(self, events: pa.Table) -> Matches:
         """Return the match if these events end the interval and none violates it."""
         if not events.num_rows:
             return bindings_to_matches(self.plan, [])
@@ -152,14 +153,10 @@ class AbsenceEngine(ReferenceEngine):
         self._count(events)
         return self._deliver(decided=self._is_past())
 
-    def advance(self, now: float) -> Matches:
+    def on_watermark(self, now: float) -> Matches:
         """Return the match if the interval has passed without an event."""
         self._advance_clock(now)
-        return self._deliver(decided=self._is_past())
-
-    def finish(self) -> Matches:
-        """Return the match unless an event violated it."""
-        return self._deliver(decided=True)
+        return self._deliver(decided=now == math.inf or self._is_past())
 
     def _deliver(self, *, decided: bool) -> Matches:
         if self._over or not decided:
@@ -170,13 +167,13 @@ class AbsenceEngine(ReferenceEngine):
     def _is_past(self) -> bool:
         return self.now is not None and self.now * self._scale > self._until
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """The end of the interval, unless it is decided."""
         if self._over:
             return None
         return self._until if self._scale == 1 else self._until // self._scale
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialize whether it is decided, and the position in the stream."""
         header = {
             **make_signature(self.plan, self.schema, self.unit),

@@ -1,5 +1,6 @@
 """An engine that runs the reference semantics, for queries that no kernel supports."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -118,7 +119,7 @@ class ReferenceEngine:
         """The reference does not track types."""
         return ()
 
-    def feed(self, events: pa.Table) -> Matches:
+    def process(self, events: pa.Table) -> Matches:
         if not events.num_rows:
             return bindings_to_matches(self.plan, [])
         self._count(events)
@@ -129,17 +130,16 @@ class ReferenceEngine:
         last = events.column(self.schema.end).slice(events.num_rows - 1)
         self._advance_clock(np.asarray(evaluation.from_arrow(last, self.unit).values).tolist()[0])
 
-    def advance(self, now: float) -> Matches:
+    def on_watermark(self, now: float) -> Matches:
         self._advance_clock(now)
-        return bindings_to_matches(self.plan, self._judge(None, over=False))
-
-    def finish(self) -> Matches:
-        return bindings_to_matches(self.plan, self._judge(None, over=True))
+        return bindings_to_matches(self.plan, self._judge(None, over=now == math.inf))
 
     def _select_used(self, events: pa.Table) -> pa.Table:
         return events.select([n for n in events.column_names if n in self._columns])
 
     def _advance_clock(self, now: float) -> None:
+        if now == math.inf:
+            return  # the end of the stream
         real = self.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
         now = now if real else int(now)
         self.now = now if self.now is None else max(self.now, now)
@@ -372,7 +372,7 @@ class ReferenceEngine:
     def held_bytes(self) -> int:
         return self.state_bytes
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         match self._query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 over = [compute_certainty(self._query, binding)[0] for binding in self._waiting]
@@ -384,7 +384,7 @@ class ReferenceEngine:
             return None
         return min(over) if self._scale == 1 else min(over) // self._scale
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialize the held events and the waiting matches."""
         blobs = {} if self._held.table is None else {"events": serialize_table(self._held.table)}
         header = {**make_signature(self.plan, self.schema, self.unit), "rows": self.rows, "now": self.now}
@@ -397,7 +397,7 @@ class ReferenceEngine:
             arrays["aside"] = self._aside.rows
             arrays |= matches_to_arrays(bindings_to_matches(self.plan, self._turns), "turn")
         if self._repeats:
-            header["repeats"] = self._repeats.save()
+            header["repeats"] = self._repeats.snapshot()
         return pack_state(header, arrays, blobs)
 
     def restore(self, data: bytes) -> None:

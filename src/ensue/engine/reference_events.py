@@ -159,7 +159,7 @@ class RepeatTracker:
             for variable, results in self._fired.items():
                 self._fired[variable] = {p: e for p, e in results.items() if p in held}
 
-    def save(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The state as JSON values."""
         return {
             "last": [[v, key, seen and list(seen)] for (v, key), seen in self._last.items()],

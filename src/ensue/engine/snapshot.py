@@ -35,7 +35,7 @@ class EngineSnapshot:
     def pack(self, program: Program) -> bytes:
         header = make_signature(program.plan, program.schema, program.unit)
         header |= {name: getattr(self, name) for name in _IN_HEADER}
-        blobs = {"keys": self.keys.save(), "strings": self.strings.save()}
+        blobs = {"keys": self.keys.snapshot(), "strings": self.strings.snapshot()}
         blobs |= {f"inner {number}": data for number, data in enumerate(self.inner)}
         return pack_state(header, self.arrays, blobs)
 

@@ -155,7 +155,7 @@ class StructureState(StateTables, ABC, Generic[S]):
     def expire(self, now: float | None, rows: int) -> None:
         """Drops entries that no event from `now` on can reach; `rows` of the stream are over."""
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """The time after which a waiting match can be emitted; None: no match waits."""
         return None
 

@@ -19,17 +19,14 @@ class CompositeMatcher(Generic[M]):
     def __init__(self, matchers: Sequence[M]) -> None:
         self.matchers = matchers
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
-        return [matcher.feed(batch.bare) for matcher in self.matchers]
+    def process(self, batch: StageInput) -> list[pa.Table]:
+        return [matcher.process(batch.bare) for matcher in self.matchers]
 
-    def advance(self, now: float) -> list[pa.Table]:
-        return [matcher.advance(now) for matcher in self.matchers]
+    def on_watermark(self, now: float) -> list[pa.Table]:
+        return [matcher.on_watermark(now) for matcher in self.matchers]
 
-    def finish(self) -> list[pa.Table]:
-        return [matcher.finish() for matcher in self.matchers]
-
-    def deadline(self) -> float | None:
-        times = [t for m in self.matchers if (t := m.deadline()) is not None]
+    def next_timer(self) -> float | None:
+        times = [t for m in self.matchers if (t := m.next_timer()) is not None]
         return min(times, default=None)
 
     @property
@@ -40,8 +37,8 @@ class CompositeMatcher(Generic[M]):
     def state_bytes(self) -> int:
         return sum(m.state_bytes for m in self.matchers)
 
-    def save(self) -> bytes:
-        return pack_state({}, {}, {str(k): m.save() for k, m in enumerate(self.matchers)})
+    def snapshot(self) -> bytes:
+        return pack_state({}, {}, {str(k): m.snapshot() for k, m in enumerate(self.matchers)})
 
     def restore(self, data: bytes) -> None:
         _, _, saved = unpack_state(data)

@@ -164,10 +164,10 @@ class EventBuffer:
         size = sum(int(p.events.nbytes + 2 * p.rows.nbytes) for p in self._parts)
         return size + self._twins.nbytes
 
-    def save(self) -> tuple[bytes, dict[str, npt.NDArray[np.generic]]]:
+    def snapshot(self) -> tuple[bytes, dict[str, npt.NDArray[np.generic]]]:
         """The events, and arrays to be saved with them."""
         whole = self._get_buffered(self._merge_parts())
-        return serialize_table(whole.events), {"rows": whole.rows, **self._twins.save()}
+        return serialize_table(whole.events), {"rows": whole.rows, **self._twins.snapshot()}
 
     def restore(self, events: bytes, arrays: dict[str, npt.NDArray[np.generic]]) -> None:
         table = deserialize_table(events)

@@ -1,6 +1,7 @@
 """A workload that runs in this process: events are fed, and matches returned, incrementally."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ class LiveWorkload:
         """One matcher for each operator."""
         return [matcher for _, matcher in self._parts]
 
-    def feed(self, events: pa.Table, *, ordered: bool = True) -> Mapping[Name, pa.Table]:
+    def process(self, events: pa.Table, *, ordered: bool = True) -> Mapping[Name, pa.Table]:
         """The matches that the next events complete; `ordered`: they are in arrival order."""
         self._require_open()
         shape = self.workload.source.shape
@@ -80,22 +81,13 @@ class LiveWorkload:
                 self.late_events.append(released.late)
         return result
 
-    def advance(self, time: float) -> Mapping[Name, pa.Table]:
-        """The matches that the watermark `time` completes."""
+    def on_watermark(self, time: float) -> Mapping[Name, pa.Table]:
+        """The matches that the watermark `time` completes; a watermark at infinity ends the stream."""
         self._require_open()
         with self._all_or_nothing(LONG):
-            return self._match(self.order.advance(time), alone=True)
-
-    def finish(self) -> Mapping[Name, pa.Table]:
-        """The matches that only waited for the end of the stream."""
-        self._require_open()
-        with self._all_or_nothing(LONG):
-            self._fresh = False
-            left = StageInput.from_events(self.order.finish())
-            results = [(stage, matcher.feed(left)) for stage, matcher in self._parts]
-            results += [(stage, matcher.finish()) for stage, matcher in self._parts]
-            result = self._concat(results)
-        self._closed = "it is finished"
+            result = self._match(self.order.on_watermark(time), alone=True)
+        if time == math.inf:
+            self._closed = "it is finished"
         return result
 
     def _match(self, events: pa.Table, *, alone: bool = False) -> Mapping[Name, pa.Table]:
@@ -104,10 +96,10 @@ class LiveWorkload:
         results = []
         for stage, matcher in self._parts:
             if events.num_rows:
-                results.append((stage, matcher.feed(StageInput.from_events(events))))
-            due = matcher.deadline()
+                results.append((stage, matcher.process(StageInput.from_events(events))))
+            due = matcher.next_timer()
             if now is not None and (alone or (due is not None and due < now)):
-                results.append((stage, matcher.advance(now)))
+                results.append((stage, matcher.on_watermark(now)))
         return self._concat(results)
 
     def _concat(self, results: Sequence[tuple[PipelineStage, list[pa.Table]]]) -> Mapping[Name, pa.Table]:
@@ -167,7 +159,7 @@ class LiveWorkload:
     def _concat_late(self) -> pa.Table:
         return pa.concat_tables([create_empty_table(self.workload.source.arrow), *self.late_events])
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialized state."""
         self._require_open()
         header = {
@@ -176,8 +168,8 @@ class LiveWorkload:
             "delay": self.order.delay,
             "counted": [self.events, self.late, self.dropped, self.matches],
         }
-        blobs = {"order": self.order.save(), "late": serialize_table(self._concat_late())}
-        blobs |= {f"part {k}": m.save() for k, (_, m) in enumerate(self._parts)}
+        blobs = {"order": self.order.snapshot(), "late": serialize_table(self._concat_late())}
+        blobs |= {f"part {k}": m.snapshot() for k, (_, m) in enumerate(self._parts)}
         return pack_state(header, {}, blobs)
 
     def restore(self, data: bytes) -> None:

@@ -30,10 +30,10 @@ class LiveMatcher:
         self.store = EventBuffer(prepared.shape)
         self._nothing: pa.Table | None = None  # the empty result
 
-    def feed(self, events: pa.Table) -> pa.Table:
+    def process(self, events: pa.Table) -> pa.Table:
         """The matches that the next events complete; the events are in stream order."""
         first = self.engine.rows
-        matches = self.engine.feed(events)
+        matches = self.engine.process(events)
         if events.num_rows <= FEW:
             self.store.add(events, first, None)
             result = self._result(matches)
@@ -46,9 +46,9 @@ class LiveMatcher:
         self.store.keep(kept)
         return result
 
-    def advance(self, now: float) -> pa.Table:
+    def on_watermark(self, now: float) -> pa.Table:
         """The matches that the watermark `now` completes."""
-        result = self._result(self.engine.advance(now))
+        result = self._result(self.engine.on_watermark(now))
         self.store.keep(self.engine.get_held_rows())
         self.store.forget_before(now)
         return result
@@ -60,9 +60,9 @@ class LiveMatcher:
             rows = first + events.num_rows
             self.engine.replay(split_table(events, REPLAY_ROWS), rows, now)
         else:
-            self.engine.feed(events)
+            self.engine.process(events)
             if now is not None:
-                self.engine.advance(now)
+                self.engine.on_watermark(now)
         self.engine.hand_over()
         self.store.add(events, first, [self.engine.get_held_rows()])
         if now is not None:
@@ -77,9 +77,6 @@ class LiveMatcher:
         engine.drop_keys([events.column(key.field_name) for key in keys])
         self.store.keep(engine.get_held_rows())
         return True
-
-    def finish(self) -> pa.Table:
-        return self._result(self.engine.finish())
 
     def _result(self, matches: Matches) -> pa.Table:
         self.engine.hand_over()
@@ -109,8 +106,8 @@ class LiveMatcher:
         plan = replace(self.prepared.plan, residual=())
         return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
 
-    def deadline(self) -> float | None:
-        return self.engine.deadline()
+    def next_timer(self) -> float | None:
+        return self.engine.next_timer()
 
     @property
     def partial_matches(self) -> int:
@@ -125,10 +122,10 @@ class LiveMatcher:
         """The memory in use."""
         return self.engine.held_bytes + self.store.nbytes
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         self.store.keep(self.engine.get_held_rows())
-        events, arrays = self.store.save()
-        return pack_state({}, arrays, {"engine": self.engine.save(), "events": events})
+        events, arrays = self.store.snapshot()
+        return pack_state({}, arrays, {"engine": self.engine.snapshot(), "events": events})
 
     def restore(self, data: bytes) -> None:
         _, arrays, blobs = unpack_state(data)

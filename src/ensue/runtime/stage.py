@@ -37,16 +37,13 @@ class Matcher(Protocol[MatcherInput, MatcherOutput]):
     its outputs. The result does not depend on how the stream is split into batches.
     """
 
-    def feed(self, events: MatcherInput, /) -> MatcherOutput:
+    def process(self, events: MatcherInput, /) -> MatcherOutput:
         """The matches that the next events complete."""
 
-    def advance(self, now: float, /) -> MatcherOutput:
-        """The matches that the watermark `now` completes."""
+    def on_watermark(self, now: float, /) -> MatcherOutput:
+        """The matches that the watermark `now` completes; a watermark at infinity ends the stream."""
 
-    def finish(self) -> MatcherOutput:
-        """The matches that only waited for the end of the stream."""
-
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """The watermark after which `advance` returns matches or drops state; None: none."""
 
     @property
@@ -57,7 +54,7 @@ class Matcher(Protocol[MatcherInput, MatcherOutput]):
     def state_bytes(self) -> int:
         """The approximate size of `save()`."""
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialized state."""
 
     def restore(self, data: bytes, /) -> None:

@@ -73,15 +73,10 @@ class StreamOrder:
         """Which of the next events would be late. All of them have a time."""
         return self._find_late(events, get_end_times(events, self.shape))
 
-    def advance(self, time: float) -> pa.Table:
-        """Advances event time, and releases events."""
+    def on_watermark(self, time: float) -> pa.Table:
+        """Advances event time, and releases events; infinity releases all."""
         self.newest = time if self.newest is None else max(self.newest, time)
         return self._release()
-
-    def finish(self) -> pa.Table:
-        """Releases all remaining events."""
-        left, self.waiting = self.waiting, self.waiting.slice(0, 0)
-        return sort_events(left, self.shape)
 
     def _find_late(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
         """Which events are late, each compared with the events before it."""
@@ -114,7 +109,7 @@ class StreamOrder:
     def nbytes(self) -> int:
         return int(self.waiting.nbytes)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         blobs = {"waiting": serialize_table(self.waiting)}
         blobs |= {} if self._last is None else {"last": serialize_table(self._last)}
         return pack_state({"newest": self.newest}, {}, blobs)
@@ -188,7 +183,7 @@ class DuplicateEvents:
         kept = 0 if self._newest is None else int(self._newest.nbytes)
         return kept + 24 * len(self._counts)
 
-    def save(self) -> Arrays:
+    def snapshot(self) -> Arrays:
         """The counts as arrays; empty if there are none."""
         if self.time is None:
             return {}

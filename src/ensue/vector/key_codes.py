@@ -399,7 +399,7 @@ class KeyCodes:
     >>> codes = KeyCodes()
     >>> codes.encode([pa.array([1, 1, 2]), pa.array(["x", "y", "x"])]).tolist()
     [0, 1, 2]
-    >>> KeyCodes.restore(codes.save()).encode([pa.array([2]), pa.array(["x"])]).tolist()
+    >>> KeyCodes.restore(codes.snapshot()).encode([pa.array([2]), pa.array(["x"])]).tolist()
     [2]
     """
 
@@ -483,7 +483,7 @@ class KeyCodes:
         """About how many bytes are saved."""
         return sum(c.nbytes for c in self._columns) + sum(t.nbytes for t in self._pairs)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialize all codes."""
         out = io.BytesIO()
         out.write(_MAGIC)

@@ -1,6 +1,7 @@
 """Ends a stopped stream: computes the matches that its checkpoint still holds."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -209,7 +210,7 @@ class FinishStage:
                 head = StateHeader(0, b"", b"", counts["parts"], counts["entries"], 0, None)
                 task = rebuild_task(store, head, *arguments)
             task.accept(blobs)
-            outputs = pack_outputs(self.chain, self.number, task.finish())
+            outputs = pack_outputs(self.chain, self.number, task.release(math.inf))
             yield from pack_stage_rows(self.chain, self.number, outputs)
 
 

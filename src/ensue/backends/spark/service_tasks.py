@@ -165,7 +165,7 @@ class ServiceKeyGroup(Protocol):
     def format_counters(self) -> str:
         """Return its counters as text."""
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialize the state."""
 
     def save_apart(self) -> bytes:
@@ -332,7 +332,7 @@ class StoredKeyGroup:
         head = replace(self.head, stamp=next_stamp(self.head.stamp))
         logged, snapshot = head.logged + len(entry), None
         if logged > max(SMALL, task.state_bytes):
-            snapshot = task.save()
+            snapshot = task.snapshot()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
             self.store.put_parts(parts)
             if head.entries:

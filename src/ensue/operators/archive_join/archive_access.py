@@ -50,10 +50,10 @@ class GroupedAccess:
     def begin(self, first: float) -> None:
         """Sets the time of the stream's first event: no live match starts earlier."""
 
-    def feed(self, events: pa.Table) -> None:
+    def process(self, events: pa.Table) -> None:
         """Adds the next archived events."""
 
-    def advance(self, now: float) -> None:
+    def on_watermark(self, now: float) -> None:
         """Sets the time: no further event ends before `now`."""
 
     def forget(self, now: float) -> None:
@@ -76,7 +76,7 @@ class GroupedAccess:
         self.total += matches.num_rows
         return matches
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         return b""
 
     def restore(self, data: bytes) -> None: ...
@@ -180,9 +180,9 @@ class EagerAccess(GroupedAccess):
         range_ = ArchiveRanges(None, np.array([since]), np.array([until]))
         events = self.past.read(range_, None, self.lookup.types)
         if events.num_rows:
-            self._add(self.matcher.feed(events))
+            self._add(self.matcher.process(events))
         if not self.past.own:
-            self._add(self.matcher.finish())
+            self._add(self.matcher.on_watermark(math.inf))
 
     def restart(self, *, floats: bool) -> None:
         """Takes over from another access, which stored nothing, by reading the whole archive."""
@@ -190,17 +190,16 @@ class EagerAccess(GroupedAccess):
         self.begin(0.0 if floats else 0)
         self.far = far
 
-    def feed(self, events: pa.Table) -> None:
-        self._add(self.matcher.feed(events))
+    def process(self, events: pa.Table) -> None:
+        self._add(self.matcher.process(events))
 
-    def advance(self, now: float) -> None:
-        if self.past.own:
-            self._add(self.matcher.advance(self.past.convert_to_archive_unit(now)))
-
-    def finish(self) -> None:
-        """Ends the stream."""
-        if self.past.own and self.begun:
-            self._add(self.matcher.finish())
+    def on_watermark(self, now: float) -> None:
+        if not self.past.own:
+            return
+        if now != math.inf:
+            self._add(self.matcher.on_watermark(self.past.convert_to_archive_unit(now)))
+        elif self.begun:
+            self._add(self.matcher.on_watermark(now))
 
     def _add(self, matches: pa.Table) -> None:
         if not matches.num_rows:
@@ -248,8 +247,8 @@ class EagerAccess(GroupedAccess):
     def nbytes(self) -> int:
         return sum(_size(table) for table in self.stored) + self.matcher.state_bytes
 
-    def save(self) -> bytes:
-        blobs = {"found": serialize_table(self._concat()), "matcher": self.matcher.save()}
+    def snapshot(self) -> bytes:
+        blobs = {"found": serialize_table(self._concat()), "matcher": self.matcher.snapshot()}
         return pack_state({"begun": self.begun}, {}, blobs)
 
     def restore(self, data: bytes) -> None:

@@ -156,7 +156,7 @@ class ArchivedEvents:
         self.archived += count
         return handover
 
-    def save(self) -> tuple[dict[str, float | None], bytes]:
+    def snapshot(self) -> tuple[dict[str, float | None], bytes]:
         events = pa.concat_tables([create_empty_table(self.arrow), *self.recent])
         header = {"cut": self.cut, "first_cut": self.first_cut, "archived": self.archived}
         return header, serialize_table(events)

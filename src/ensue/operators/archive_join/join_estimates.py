@@ -289,7 +289,7 @@ def _measure(side: CompiledSide, events: pa.Table, field: str | None) -> SampleF
     if rows and not isinstance(plan.structure, ReferencePlan) and not takes_subsets(prepared):
         engine = prepared.engine()
         try:
-            counted = (engine.feed(events).count + engine.finish().count) / rows
+            counted = (engine.process(events).count + engine.on_watermark(math.inf).count) / rows
             matches = counted or min(matches, FEWEST / rows)  # without matches the formulas decide
         except LimitError:  # the query itself raises it later
             matches = max(matches, 1.0)

@@ -1,5 +1,6 @@
 """Explains queries with JOIN ARCHIVE: as text, with the figures of a run, and as a picture."""
 
+import math
 from time import perf_counter
 
 import pyarrow as pa
@@ -116,7 +117,10 @@ class ArchiveJoinExplainer:
         matcher = stage.matcher()
         assert isinstance(matcher, ArchiveJoinMatcher)
         pieces = split_table(ordered, SLICE_ROWS)
-        results = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
+        results = [
+            *(matcher.process(StageInput.from_events(piece)) for piece in pieces),
+            matcher.on_watermark(math.inf),
+        ]
         seconds = perf_counter() - began
         names = list(dict.fromkeys(join.archive for join in self.query.joins))
         reading = {name: matcher.archived[name].reading for name in names}

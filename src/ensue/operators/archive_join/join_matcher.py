@@ -1,5 +1,6 @@
 """Matches live queries and joins each live match with its archived matches."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 
@@ -69,7 +70,7 @@ class ArchiveJoinMatcher:
             self._accesses.append(class_(join.lookup, past))
         return self._accesses[-1]
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns the rows of live matches whose archived matches are decided."""
         events = batch.bare
         if not events.num_rows:
@@ -77,8 +78,8 @@ class ArchiveJoinMatcher:
         self._take(events)
         now = self._time(get_end_times(events, self.shape)[-1].item())
         for access in self._accesses:  # decide archived matches before the lookup
-            access.advance(now)
-        return self._join_decided(self.live.feed(self._filter_events(batch)), now)
+            access.on_watermark(now)
+        return self._join_decided(self.live.process(self._filter_events(batch)), now)
 
     def _time(self, now: float) -> float:
         """Converts stream time to the unit of archived times."""
@@ -96,7 +97,7 @@ class ArchiveJoinMatcher:
                 fresh = past.add(events)
                 for access in self._accesses:
                     if access.lookup.archive == name and fresh.num_rows:
-                        access.feed(fresh)
+                        access.process(fresh)
 
     def _filter_events(self, batch: StageInput) -> StageInput:
         """Drops events of keys without archived matches, if all queries allow it."""
@@ -125,26 +126,18 @@ class ArchiveJoinMatcher:
             has_all &= has_key.to_numpy(zero_copy_only=False)
         return has_all
 
-    def advance(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:
         """Returns the rows that only waited for time to pass."""
-        live = self.live.advance(now)
-        now = self._time(now)
+        live = self.live.on_watermark(now)
+        now = now if now == math.inf else self._time(now)
         for access in self._accesses:
-            access.advance(now)
+            access.on_watermark(now)
         return self._join_decided(live, now)
-
-    def finish(self) -> list[pa.Table]:
-        """Returns the rows that only waited for the stream to end."""
-        live = self.live.finish()
-        for access in self._accesses:
-            if isinstance(access, EagerAccess):
-                access.finish()
-        return self._join_decided(live, None)
 
     # ---------------------------------------------------------------------------- lookups
 
-    def _join_decided(self, live: Sequence[pa.Table], now: float | None) -> list[pa.Table]:
-        """Returns the rows of live matches that are decided at a time; None decides all."""
+    def _join_decided(self, live: Sequence[pa.Table], now: float) -> list[pa.Table]:
+        """Returns the rows of live matches that are decided at a time; infinity decides all."""
         ready = []
         for number, (query, fresh) in enumerate(zip(self.queries, live, strict=True)):
             waiting = self.waiting[number]
@@ -153,7 +146,7 @@ class ArchiveJoinMatcher:
             due, self.waiting[number] = self._split_decided(query, waiting, now)
             ready.append(due)
         result = self._join(ready)
-        if now is not None:
+        if now != math.inf:
             self._forget(now)
         return result
 
@@ -165,10 +158,8 @@ class ArchiveJoinMatcher:
             for past in self.archived.values():
                 past.forget(now - self._keeps)
 
-    def _split_decided(
-        self, query: CompiledArchiveJoin, live: pa.Table, now: float | None
-    ) -> tuple[pa.Table, pa.Table]:
-        if now is None or not live.num_rows:
+    def _split_decided(self, query: CompiledArchiveJoin, live: pa.Table, now: float) -> tuple[pa.Table, pa.Table]:
+        if now == math.inf or not live.num_rows:
             return live, live.slice(0, 0)
         late = np.asarray(self._due(query, live) >= now)
         if not late.any():
@@ -242,8 +233,8 @@ class ArchiveJoinMatcher:
                 return past.hand_over(self._time(now), rows, age)
         return None
 
-    def deadline(self) -> float | None:
-        times = [t for t in (self.live.deadline(),) if t is not None]
+    def next_timer(self) -> float | None:
+        times = [t for t in (self.live.next_timer(),) if t is not None]
         for query, live in zip(self.queries, self.waiting, strict=True):
             if live.num_rows:
                 due = self._due(query, live).min().item()
@@ -263,13 +254,13 @@ class ArchiveJoinMatcher:
         kept = sum(access.nbytes for access in self._accesses)
         return self.live.state_bytes + waiting + recent + kept
 
-    def save(self) -> bytes:
-        archived = {name: past.save() for name, past in self.archived.items() if past.own}
+    def snapshot(self) -> bytes:
+        archived = {name: past.snapshot() for name, past in self.archived.items() if past.own}
         header = {"begun": self._begun, "pasts": {n: head for n, (head, _) in archived.items()}}
-        blobs = {"live": self.live.save()}
+        blobs = {"live": self.live.snapshot()}
         blobs |= {f"waiting {k}": serialize_table(t) for k, t in enumerate(self.waiting)}
         blobs |= {f"past {name}": data for name, (_, data) in archived.items()}
-        blobs |= {f"access {k}": a.save() for k, a in enumerate(self._accesses)}
+        blobs |= {f"access {k}": a.snapshot() for k, a in enumerate(self._accesses)}
         return pack_state(header, {}, blobs)
 
     def restore(self, data: bytes) -> None:

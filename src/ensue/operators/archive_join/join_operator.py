@@ -1,5 +1,6 @@
 """The operator of queries with JOIN ARCHIVE, and stages that write their events to an archive."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -123,11 +124,11 @@ class ArchiveJoinOperator:
         batches: list[list[pa.Table]] = []
         done = 0
         for piece in split_table(events, SLICE_ROWS):
-            batches.append(matcher.feed(StageInput.from_events(piece)))
+            batches.append(matcher.process(StageInput.from_events(piece)))
             done += piece.num_rows
             if progress is not None:
                 progress(done, events.num_rows)
-        batches.append(matcher.finish())
+        batches.append(matcher.on_watermark(math.inf))
         tables = [
             sort_result(pa.concat_tables(pieces), output.meaning, by_id=False)
             for output, pieces in zip(self.outputs, zip(*batches, strict=True), strict=True)
@@ -237,7 +238,10 @@ class ArchiveJoinStage(FinalStage):
 
     def match_batch(self, batch: StageInput) -> list[pa.Table]:
         matcher, pieces = self.matcher(), split_table(batch.bare, SLICE_ROWS)
-        batches = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
+        batches = [
+            *(matcher.process(StageInput.from_events(piece)) for piece in pieces),
+            matcher.on_watermark(math.inf),
+        ]
         return [pa.concat_tables(tables) for tables in zip(*batches, strict=True)]
 
 
@@ -310,19 +314,16 @@ class ArchiveWriterMatcher:
     def __init__(self, inner: StageMatcher, past: ArchivedEvents, source: SourceSchema) -> None:
         self.inner, self.past, self.shape = inner, past, source.shape
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         if batch.events.num_rows:
             self.past.add(batch.bare)
-        return self.inner.feed(batch)
+        return self.inner.process(batch)
 
-    def advance(self, now: float) -> list[pa.Table]:
-        return self.inner.advance(now)
+    def on_watermark(self, now: float) -> list[pa.Table]:
+        return self.inner.on_watermark(now)
 
-    def finish(self) -> list[pa.Table]:
-        return self.inner.finish()
-
-    def deadline(self) -> float | None:
-        return self.inner.deadline()
+    def next_timer(self) -> float | None:
+        return self.inner.next_timer()
 
     def get_lookup_counters(self) -> LookupCounters:
         return self.past.get_lookup_counters()
@@ -341,9 +342,9 @@ class ArchiveWriterMatcher:
     def state_bytes(self) -> int:
         return self.inner.state_bytes + self.past.nbytes
 
-    def save(self) -> bytes:
-        header, events = self.past.save()
-        return pack_state(header, {}, {"inner": self.inner.save(), "recent": events})
+    def snapshot(self) -> bytes:
+        header, events = self.past.snapshot()
+        return pack_state(header, {}, {"inner": self.inner.snapshot(), "recent": events})
 
     def restore(self, data: bytes) -> None:
         header, _, blobs = unpack_state(data)

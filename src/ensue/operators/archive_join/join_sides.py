@@ -232,14 +232,11 @@ class RowPatternSideMatcher(RowPatternMatcher):
         super().__init__(clause, SourceSchema(clause.arrow, schema.end, schema.type_column, order))
         self.prepared = prepared
 
-    def feed(self, events: pa.Table) -> pa.Table:
-        return self.prepared.convert_result(super().feed(events))
+    def process(self, events: pa.Table) -> pa.Table:
+        return self.prepared.convert_result(super().process(events))
 
-    def advance(self, now: float) -> pa.Table:
-        return self.prepared.convert_result(super().advance(now))
-
-    def finish(self) -> pa.Table:
-        return self.prepared.convert_result(super().finish())
+    def on_watermark(self, now: float) -> pa.Table:
+        return self.prepared.convert_result(super().on_watermark(now))
 
 
 # ------------------------------------------------------------------------------------ compilation

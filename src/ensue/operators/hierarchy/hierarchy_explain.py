@@ -1,5 +1,6 @@
 """Explains the plan of a hierarchy, for events with known or inferred columns."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -156,10 +157,10 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
 def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
     live = _CountingMatcher(hierarchy)
     for piece in slices_by_time(events, hierarchy.shape, PIECE):
-        live.feed(StageInput.from_events(piece))
+        live.process(StageInput.from_events(piece))
         now = get_end_times(piece, hierarchy.shape)[-1].item()
-        live.advance(now)  # so that expired matches are not counted
-    live.finish()
+        live.on_watermark(now)  # so that expired matches are not counted
+    live.on_watermark(math.inf)
     return live
 
 

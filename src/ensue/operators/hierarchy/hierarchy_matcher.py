@@ -84,21 +84,14 @@ class BufferedLayer:
     def pass_time(self, now: float, *, alone: bool = False) -> pa.Table:
         """Returns the events that are certain `now`; `alone`: time passes without events."""
         pieces = self._feed_ready(now)
-        for matcher in self.timeouts:
-            if math.isfinite(self.layer.waits):
-                self._timed_out.append(matcher.advance(now - self.layer.waits))
         waits, settles = self.layer.waits, self.layer.settles
-        late = settles > waits or isinstance(self.matcher.prepared.plan.structure, ReferencePlan)
-        if (alone or late) and math.isfinite(waits):
-            # kernels check deadlines only when events arrive, the reference never does
-            pieces.append(self.matcher.advance(now - waits))
+        if now == math.inf or math.isfinite(waits):
+            watermark = now if now == math.inf else now - waits
+            self._timed_out += [matcher.on_watermark(watermark) for matcher in self.timeouts]
+            late = settles > waits or isinstance(self.matcher.prepared.plan.structure, ReferencePlan)
+            if alone or late:  # kernels check timers only when events arrive, the reference never does
+                pieces.append(self.matcher.on_watermark(watermark))
         return self._concat_events(pieces)
-
-    def finish(self) -> pa.Table:
-        """Returns the complex events that only waited for the stream to end."""
-        fed = self._feed_ready(math.inf)
-        self._timed_out += [matcher.finish() for matcher in self.timeouts]
-        return self._concat_events([*fed, self.matcher.finish()])
 
     def convert_to_output(self, events: pa.Table) -> pa.Table:
         """Converts events to the delivered columns; adds the timeouts since the last call."""
@@ -112,8 +105,8 @@ class BufferedLayer:
         table = self._take_ready(now)
         if table is None:
             return []
-        self._timed_out += [matcher.feed(table) for matcher in self.timeouts]
-        return [self.matcher.feed(table)]
+        self._timed_out += [matcher.process(table) for matcher in self.timeouts]
+        return [self.matcher.process(table)]
 
     def _concat_events(self, pieces: Sequence[pa.Table]) -> pa.Table:
         tables = [self.layer.events(piece) for piece in pieces if piece.num_rows]
@@ -133,8 +126,8 @@ class BufferedLayer:
         pieces = [piece for piece in pieces if piece.num_rows]
         return stream.merge(pieces) if pieces else None
 
-    def deadline(self) -> float | None:
-        times = [due for m in self.matchers if (due := m.engine.deadline()) is not None]
+    def next_timer(self) -> float | None:
+        times = [due for m in self.matchers if (due := m.engine.next_timer()) is not None]
         times += [self.layer.source.ends(p).min().item() for p in self.waiting]
         return None if not times else min(times) + self.layer.waits
 
@@ -147,9 +140,9 @@ class BufferedLayer:
         held = sum(matcher.state_bytes for matcher in self.matchers)
         return held + sum(int(p.nbytes) for p in self.waiting)
 
-    def save(self) -> bytes:
-        blobs = {"matcher": self.matcher.save()}
-        blobs |= {f"timeouts {k}": matcher.save() for k, matcher in enumerate(self.timeouts)}
+    def snapshot(self) -> bytes:
+        blobs = {"matcher": self.matcher.snapshot()}
+        blobs |= {f"timeouts {k}": matcher.snapshot() for k, matcher in enumerate(self.timeouts)}
         if self.waiting:
             blobs["waiting"] = serialize_table(pa.concat_tables(self.waiting).unify_dictionaries())
         return pack_state({}, {}, blobs)
@@ -172,23 +165,14 @@ class LayeredMatcher:
     def __init__(self, layers: Sequence[CompiledLayer]) -> None:
         self.layers = [BufferedLayer(layer) for layer in layers]
 
-    def advance(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:
         """Returns the complex events that only waited for time to pass, once it is `now`."""
 
-        def advance(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+        def pass_time(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
             layer.take(None, lower, NO_ROWS, NO_ROWS)
             return layer.pass_time(now, alone=True)
 
-        return self._apply_step(advance, self._empty_inputs())
-
-    def finish(self) -> list[pa.Table]:
-        """Returns the complex events that only waited for the stream to end."""
-
-        def finish(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
-            layer.take(None, lower, NO_ROWS, NO_ROWS)
-            return layer.finish()
-
-        return self._apply_step(finish, self._empty_inputs())
+        return self._apply_step(pass_time, self._empty_inputs())
 
     def _empty_inputs(self) -> dict[str, pa.Table]:
         """Returns empty tables for the complex events of earlier stages."""
@@ -205,9 +189,9 @@ class LayeredMatcher:
         levels = (layer for layer in self.layers if layer.layer.layer.delivered)
         return [layer.convert_to_output(results[layer.name]) for layer in levels]
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """Returns the stream time at which something that waits for time is certain."""
-        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
+        times = [t for layer in self.layers if (t := layer.next_timer()) is not None]
         return min(times, default=None)
 
     def set_foreign_memory(self, size: float) -> None:
@@ -219,11 +203,11 @@ class LayeredMatcher:
     def partial_matches(self) -> int:
         return sum(m.engine.partial_matches for layer in self.layers for m in layer.matchers)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         header, arrays = self._save_positions()
         header["layers"] = [layer.name for layer in self.layers]
         saved = {self.state_name: pack_state(header, arrays, {})}
-        saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        saved |= {f"layer {k}": layer.snapshot() for k, layer in enumerate(self.layers)}
         return pack_state({}, {}, saved)
 
     def restore(self, data: bytes) -> None:
@@ -255,7 +239,7 @@ class HierarchyMatcher(LayeredMatcher):
         self.rows = 0  # input events so far
         self._starts = _StartPositions(prepared)
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         events = batch.bare
         if not events.num_rows:
             return [create_empty_table(schema) for schema in self.prepared.delivered.values()]
@@ -263,11 +247,11 @@ class HierarchyMatcher(LayeredMatcher):
         self.rows += events.num_rows
         begun, now = self._starts(events, at)
 
-        def feed(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+        def process_layer(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
             layer.take(events, lower, at, begun)
             return layer.pass_time(now)
 
-        return self._apply_step(feed, {})
+        return self._apply_step(process_layer, {})
 
     @property
     def state_bytes(self) -> int:

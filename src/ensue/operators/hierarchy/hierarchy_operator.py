@@ -1,5 +1,6 @@
 """The operator of hierarchies, and the stages into which keys split their layers."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -74,12 +75,12 @@ class HierarchyOperator:
         live = HierarchyMatcher(self.hierarchy)
         batches, held = [], 0
         for piece in slices_by_time(events, self.hierarchy.shape, SLICE_ROWS):
-            batches.append(live.feed(StageInput.from_events(piece)))
+            batches.append(live.process(StageInput.from_events(piece)))
             held += sum(table.nbytes for table in batches[-1])
             live.set_foreign_memory(held)
             if progress is not None:
                 progress(live.rows, events.num_rows)
-        batches.append(live.finish())
+        batches.append(live.on_watermark(math.inf))
         results = {
             name: concat_tables(schema, [tables[k] for tables in batches])
             for k, (name, schema) in enumerate(self.hierarchy.delivered.items())
@@ -164,7 +165,7 @@ class HierarchyStage:
 
     def match_batch(self, batch: StageInput) -> list[pa.Table]:
         matcher = self._create_matcher(batch.arrival)
-        fed, finished = matcher.feed(batch), matcher.finish()
+        fed, finished = matcher.process(batch), matcher.on_watermark(math.inf)
         return [pa.concat_tables(pair) for pair in zip(fed, finished, strict=True)]
 
     def matches(self, tables: Sequence[pa.Table]) -> int:

@@ -173,7 +173,7 @@ class HierarchyStageMatcher(LayeredMatcher):
         self.places = KeyNumbers()
         self._schemas = {p.layer.name: p.event_schema for p in prepared.hierarchy.layers}
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns the complex events that the next ordered events complete.
 
         No later call has an event that ends before these.
@@ -195,11 +195,11 @@ class HierarchyStageMatcher(LayeredMatcher):
         now = self._newest(raw, lower)
         events = raw.drop_columns(self.arrival)
 
-        def feed(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
+        def process_layer(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
             layer.take(events if events.num_rows else None, results, at, starts)
             return layer.pass_time(now)
 
-        result = self._apply_step(feed, positioned)
+        result = self._apply_step(process_layer, positioned)
         if self.prepared.reach is not None:
             before = now - self.prepared.reach
             time = math.floor(before) if isinstance(now, int) else before

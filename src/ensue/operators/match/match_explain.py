@@ -3,6 +3,7 @@
 Without events, the columns are inferred from the expressions.
 """
 
+import math
 from time import perf_counter
 
 import pyarrow as pa
@@ -31,18 +32,18 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
     began = perf_counter()
     warm_up = prepared.engine(counted=True)
     if isinstance(warm_up, Engine):  # compile time is reported apart
-        warm_up.feed(ordered.slice(0, FIRST))
-        warm_up.advance(warm_up.now or 0)
+        warm_up.process(ordered.slice(0, FIRST))
+        warm_up.on_watermark(warm_up.now or 0)
     compiled = perf_counter()
     engine = prepared.engine(counted=True)
     found, most = [], 0
     for piece in split_table(ordered, PIECE):
-        found.append(engine.feed(piece))
+        found.append(engine.process(piece))
         if isinstance(engine, Engine) and engine.now is not None:
-            found.append(engine.advance(engine.now))  # drops expired partial matches
+            found.append(engine.on_watermark(engine.now))  # drops expired partial matches
             most = max(most, engine.partial_matches)
     counters = engine.counters() if isinstance(engine, Engine) else None
-    found.append(engine.finish())
+    found.append(engine.on_watermark(math.inf))
     matched = perf_counter()
     count = sum(build_result(prepared, matches, ordered).num_rows for matches in found)
     done = perf_counter()

@@ -1,5 +1,6 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -244,11 +245,11 @@ def match_queries(
     engine = query.engine()
     pieces: list[Matches] = []
     for batch in split_table(events, SLICE_ROWS):
-        pieces.append(engine.feed(batch))
+        pieces.append(engine.process(batch))
         if progress is not None:
             progress(engine.rows, events.num_rows)
     unseen = UnseenTypes(find_unseen_types(query, engine))
-    matches = concat_deliveries(engine, [*pieces, engine.finish()])
+    matches = concat_deliveries(engine, [*pieces, engine.on_watermark(math.inf)])
     if ordered:
         matches = sort_by_time(query, matches, events)
     return TableResult([build_result(query, matches, events)], unseen)

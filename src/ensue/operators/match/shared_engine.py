@@ -1,5 +1,6 @@
 """Engines that several queries share, and that share one scan of the events."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -115,7 +116,7 @@ class SharedEngine:
         count = merge_rows(together, offsets, bits, merged, mask)
         return merged[:count], mask[:count]
 
-    def feed(self, block: EventBlock, *, lasting: bool) -> tuple[Matches, Ints | None]:
+    def process(self, block: EventBlock, *, lasting: bool) -> tuple[Matches, Ints | None]:
         """Returns the matches that a block completes, and the rows that the engine got (None: all).
 
         The matches have the engine's row numbers. With `lasting` other blocks follow, so keys and
@@ -123,7 +124,7 @@ class SharedEngine:
         """
         engine = self._scanning
         if engine is None:
-            return self.engine.feed(block.events), None
+            return self.engine.process(block.events), None
         if not self.needs_every_event and not any(map(block.has_type, self.types)):
             return empty_matches(self), _NO_ROWS
         rows, mask = self.rows_in(block)
@@ -260,8 +261,8 @@ class TableScan:
         while watchers:
             watcher = watchers.pop(0)  # frees its memory for the next one
             watcher.engine.set_foreign_memory(held)
-            fed, rows = watcher.feed(block, lasting=False)
-            matches = concat_deliveries(watcher.engine, [fed, watcher.engine.finish()])
+            fed, rows = watcher.process(block, lasting=False)
+            matches = concat_deliveries(watcher.engine, [fed, watcher.engine.on_watermark(math.inf)])
             if rows is not None:
                 matches = renumber_rows(matches, rows)
             matches_of.update(dict.fromkeys(watcher.members, matches))
@@ -288,7 +289,7 @@ class TableScan:
             unseen = without if unseen is None else unseen & without
             for k, watcher in enumerate(watchers):
                 watcher.engine.set_foreign_memory(sum(held) - held[k])
-                fed, rows = watcher.feed(block, lasting=True)
+                fed, rows = watcher.process(block, lasting=True)
                 pieces[k].append(fed)
                 held[k] += fed.nbytes
                 numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
@@ -297,7 +298,7 @@ class TableScan:
                 progress(done, events.num_rows)
         self.unseen = unseen or set()
         for k, watcher in enumerate(watchers):
-            matches = concat_deliveries(watcher.engine, [*pieces[k], watcher.engine.finish()])
+            matches = concat_deliveries(watcher.engine, [*pieces[k], watcher.engine.on_watermark(math.inf)])
             matches = renumber_rows(matches, np.concatenate(numbers[k]))
             matches_of.update(dict.fromkeys(watcher.members, matches))
 

@@ -70,7 +70,7 @@ class SharedMatcher:
         self._uses = count_uses(self.shared_engines)
         self._empty: dict[int, pa.Table] = {}  # the empty result of a query
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         events = batch.bare
         matches = [empty_matches(w) for w in self.shared_engines]
         if events.num_rows:
@@ -94,7 +94,7 @@ class SharedMatcher:
 
     def _feed_engine(self, watcher: SharedEngine, numbers: EngineRows, block: EventBlock) -> Matches:
         first = watcher.engine.rows
-        fed, rows = watcher.feed(block, lasting=True)
+        fed, rows = watcher.process(block, lasting=True)
         if rows is not None and not len(rows):
             return fed
         count = watcher.engine.rows - first
@@ -105,13 +105,13 @@ class SharedMatcher:
             numbers.keep(watcher.engine.get_held_rows())
         return matches
 
-    def advance(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:
         matches = []
         for watcher, numbers in zip(self.shared_engines, self.numbers, strict=True):
             if is_idle(watcher):
                 matches.append(empty_matches(watcher))
                 continue
-            matches.append(numbers.matches(watcher.engine.advance(now)))
+            matches.append(numbers.matches(watcher.engine.on_watermark(now)))
             numbers.keep(watcher.engine.get_held_rows())
         self.store.forget_before(now)
         result = self._build_results(matches)
@@ -132,7 +132,7 @@ class SharedMatcher:
             self.rows += piece.num_rows
         for watcher in self.shared_engines:
             if now is not None:
-                watcher.engine.advance(now)
+                watcher.engine.on_watermark(now)
             watcher.engine.hand_over()
         for engine in engines:
             engine.room.counts = True
@@ -150,10 +150,6 @@ class SharedMatcher:
             numbers.keep(engine.get_held_rows())
         self._release_events()
         return True
-
-    def finish(self) -> list[pa.Table]:
-        pairs = zip(self.shared_engines, self.numbers, strict=True)
-        return self._build_results([n.matches(w.engine.finish()) for w, n in pairs])
 
     def _build_results(self, results: Sequence[Matches]) -> list[pa.Table]:
         if len(self._empty) == len(self.queries) and not any(m.count for m in results):
@@ -182,8 +178,8 @@ class SharedMatcher:
             numbers.keep(watcher.engine.get_held_rows())
         self._release_events()
 
-    def deadline(self) -> float | None:
-        times = [t for w in self.shared_engines if (t := w.engine.deadline()) is not None]
+    def next_timer(self) -> float | None:
+        times = [t for w in self.shared_engines if (t := w.engine.next_timer()) is not None]
         return min(times, default=None)
 
     @property
@@ -203,14 +199,14 @@ class SharedMatcher:
         size = sum(w.engine.held_bytes for w in self.shared_engines)
         return size + self.store.nbytes + sum(2 * n.own.nbytes for n in self.numbers)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Returns the state as bytes for `restore`, without engines that hold nothing."""
         self._release_all()
-        events, arrays = self.store.save()
+        events, arrays = self.store.snapshot()
         blobs = {"events": events}
         for k, watcher in enumerate(self.shared_engines):
             if not is_empty(watcher):
-                blobs[str(k)] = watcher.engine.save()
+                blobs[str(k)] = watcher.engine.snapshot()
                 arrays[f"own {k}"], arrays[f"rows {k}"] = self.numbers[k].own, self.numbers[k].rows
         header = {"fed": self.rows, "queries": self._fingerprint(), "text": VERSION_MEANING}
         return pack_state({}, {}, {"several": pack_state(header, arrays, blobs)})

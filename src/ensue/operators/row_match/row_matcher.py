@@ -192,8 +192,8 @@ class PartitionKeys:
     def nbytes(self) -> int:
         return self._codes.nbytes
 
-    def save(self) -> bytes:
-        return self._codes.save() if self._columns else b""
+    def snapshot(self) -> bytes:
+        return self._codes.snapshot() if self._columns else b""
 
     def restore(self, data: bytes) -> None:
         self._codes = KeyCodes.restore(data) if self._columns else KeyCodes()
@@ -232,7 +232,7 @@ class RowPatternMatcher:
         self._tied = create_empty_table(self._arrow)  # rows that later ones may precede
         self._now: Any = None
 
-    def feed(self, events: pa.Table) -> pa.Table:
+    def process(self, events: pa.Table) -> pa.Table:
         """Returns the results that the next rows decide; rows arrive in time order."""
         if not events.num_rows:
             return create_empty_table(self.clause.schema)
@@ -240,16 +240,13 @@ class RowPatternMatcher:
         self._now = _later(self._now, get_end_times(events, self._shape)[-1].item())
         return self._search(self._sort_before_ties(events))
 
-    def advance(self, now: float) -> pa.Table:
+    def on_watermark(self, now: float) -> pa.Table:
         """Returns the results that time alone decides: no further row is before `now`."""
-        self._now = _later(self._now, now)
-        released = self._release_ties(now)
-        self._twins.forget_before(now)
-        return self._search(released)
-
-    def finish(self) -> pa.Table:
-        """Returns the results that only waited for further rows."""
-        return self._search(self._release_ties(None), over=True)
+        released, over = self._release_ties(now), now == math.inf
+        if not over:
+            self._now = _later(self._now, now)
+            self._twins.forget_before(now)
+        return self._search(released, over=over)
 
     def _sort_before_ties(self, events: pa.Table) -> pa.Table:
         """Returns the rows that no later row can precede, in the clause's order."""
@@ -261,10 +258,10 @@ class RowPatternMatcher:
         self._tied = rows.slice(before).combine_chunks()
         return self._sort(rows.slice(0, before))
 
-    def _release_ties(self, now: float | None) -> pa.Table:
+    def _release_ties(self, now: float) -> pa.Table:
         """Returns the rows that waited for others of their time, once time has passed."""
         tied = self._tied
-        if not tied.num_rows or (now is not None and get_end_times(tied, self._shape)[-1] >= now):
+        if not tied.num_rows or get_end_times(tied, self._shape)[-1] >= now:
             return tied.slice(0, 0)
         self._tied = tied.slice(0, 0)
         return self._sort(tied)
@@ -363,7 +360,7 @@ class RowPatternMatcher:
                 'such as {1,100} keep less; memory="8 GB" allows more'
             )
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """Returns the time after which `advance` decides something."""
         times = []
         if self._tied.num_rows:
@@ -387,16 +384,16 @@ class RowPatternMatcher:
         held: int = self._rows.nbytes + self._keys.nbytes + int(self._tied.nbytes)
         return held + sum(int(array.nbytes) for array in searches) + self._twins.nbytes
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         count = len(self._keys)
         self._rows.reserve(count)
         self._searches.reserve(count, self._never)
         counts = self._rows.counts[:count]
-        arrays = {"counts": counts, **self._searches.save_searches(count), **self._twins.save()}
+        arrays = {"counts": counts, **self._searches.save_searches(count), **self._twins.snapshot()}
         blobs = {
             "rows": serialize_table(self._rows.get_rows(np.arange(count))),
             "tied": serialize_table(self._tied),
-            "keys": self._keys.save(),
+            "keys": self._keys.snapshot(),
         }
         return pack_state({"now": self._now}, arrays, blobs)
 

@@ -146,13 +146,13 @@ class FollowingMatcher(SubscriptionMatcher):
         self.subscription_set.matchers.add(self)
         self._follow(subscribed.version)
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         self._follow(self.log.latest())
-        return super().feed(batch)
+        return super().process(batch)
 
-    def advance(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:
         self._follow(self.log.latest())
-        return super().advance(now)
+        return super().on_watermark(now)
 
     def find_relevant_names(self, events: pa.Table) -> set[str]:
         """Returns the subscriptions for which these events are relevant."""

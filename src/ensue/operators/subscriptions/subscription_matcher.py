@@ -1,5 +1,6 @@
 """Matches all subscriptions of a set incrementally."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -150,7 +151,7 @@ class SubscriptionMatcher:
         seconds = {name: share / total * spent for name, share in held.items()}
         return Usage({**sizes, **patterns.bytes}, {**seconds, **patterns.seconds})
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
         return [self.feed_events(batch.bare)]
 
@@ -170,30 +171,26 @@ class SubscriptionMatcher:
         self.routed += len(np.unique(rows))
         of_pattern = is_pattern_leaf(leaves)
         numbers = decode_pattern_numbers(leaves[of_pattern])
-        patterns = self.patterns.feed(events, first, rows[of_pattern], numbers, versions)
+        patterns = self.patterns.process(events, first, rows[of_pattern], numbers, versions)
         rows, leaves = rows[~of_pattern], leaves[~of_pattern]
         kept, places = np.unique(rows, return_inverse=True)
         relevant = take_rows(events, kept)
         network_events = self._events(relevant, first + kept, versions[kept])
-        delivered = self.state.feed(network_events, places.astype(np.int32), leaves)
+        delivered = self.state.process(network_events, places.astype(np.int32), leaves)
         held = [self.state.events.position, *self.patterns.list_held_since(first)]
         members = [delivered.members, *(f.rows for f in patterns)]
         self.store.add(events, first, [*members, *held])
         return self._build_notifications(delivered, patterns)
 
-    def advance(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:
         """Returns the matches that the watermark `now` completes."""
         self.patterns.drop_cancelled(self.store)
-        notifications = self._build_notifications(self.state.advance(now), self.patterns.advance(now))
+        notifications = self._build_notifications(self.state.on_watermark(now), self.patterns.on_watermark(now))
         self.store.forget_before(now)
         return [notifications]
 
-    def finish(self) -> list[pa.Table]:
-        """Returns the matches that the end of the stream completes."""
-        return [self._build_notifications(self.state.finish(), self.patterns.finish())]
-
-    def deadline(self) -> float | None:
-        times = [self.state.deadline(), self.patterns.deadline()]
+    def next_timer(self) -> float | None:
+        times = [self.state.next_timer(), self.patterns.next_timer()]
         return min((t for t in times if t is not None), default=None)
 
     @property
@@ -279,11 +276,11 @@ class SubscriptionMatcher:
         """The approximate size of `save`'s result."""
         return self.state.saved_bytes + self.patterns.state_bytes + self.store.nbytes
 
-    def save(self) -> bytes:
-        arrays = self.state.save()
-        patterns = self.patterns.save()
+    def snapshot(self) -> bytes:
+        arrays = self.state.snapshot()
+        patterns = self.patterns.snapshot()
         self.store.keep(self._get_held_rows())
-        events, more = self.store.save()
+        events, more = self.store.snapshot()
         used, tied = (u.tolist() for u in self.state.get_consumed())
         numbers = {n for n, *_ in (*used, *tied)}
         names = {n: m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None}
@@ -354,4 +351,4 @@ def match_table(
         size = min(8 * size, SLICE)
         if progress is not None:
             progress(matcher.rows, events.num_rows)
-    return pa.concat_tables([*tables, *matcher.finish()])
+    return pa.concat_tables([*tables, *matcher.on_watermark(math.inf)])

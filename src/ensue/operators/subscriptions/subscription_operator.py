@@ -218,7 +218,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         assert isinstance(log, CatalogLog)
         subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(log, version.number, later=True)
         if subscriptions is not self.subscription_set:
-            saved = SubscriptionMatcher.save(self)
+            saved = SubscriptionMatcher.snapshot(self)
             self._begin(subscriptions)
             self.state.version = self.version
             SubscriptionMatcher.restore(self, saved)
@@ -226,7 +226,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         if self.passed is not None:
             self.state.skip_past(self.passed)
 
-    def feed(self, batch: StageInput) -> list[pa.Table]:
+    def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete, each seen by the subscriptions of its version."""
         events = batch.events.select(self.stage.source.arrow.names)
         versions = np.asarray(batch.events.column(VERSION).to_numpy(), np.int64)
@@ -237,14 +237,14 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
             first = end
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
-    def advance(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:
         self.passed = now
-        return super().advance(now)
+        return super().on_watermark(now)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         announced = None if self.announced is None else asdict(self.announced)
         header = {"key_group_format": FORMAT, "announced": announced, "passed": self.passed}
-        return pack_state(header, {}, {"fleet": super().save()})
+        return pack_state(header, {}, {"fleet": super().snapshot()})
 
     def restore(self, data: bytes) -> None:
         header, _, blobs = unpack_state(data)

@@ -203,7 +203,7 @@ class RunsState(InstanceState[RunsKernel]):
         tables, columns = self.tables, map(self._run_columns, ("row_", "node_"))
         return tables["head"], tables["nxt"], tables["I"], *columns, self.get_used_rows("N")
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         ends = []
         if self.waits and self.frame.window is not None and not self.frame.by_events:
             ends.append(("first", self.frame.window))

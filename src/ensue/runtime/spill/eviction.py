@@ -165,7 +165,7 @@ class GapHistogram:
         found = expected / np.maximum(1 - known, 1e-9)
         return np.where(self.seen[state], found, 0.5 * np.exp(-age / horizon))
 
-    def save(self) -> dict[str, npt.NDArray[Any]]:
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         return {"followed": self.followed, "lapsed": self.lapsed, "longest": self.longest}
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -265,10 +265,10 @@ class KeyStatistics:
         last[moved[known]], state[moved[known]] = self._last[known], self._state[known]
         self._last, self._state = last, state
 
-    def save(self) -> dict[str, npt.NDArray[Any]]:
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """The counts, and the types in the order of their codes."""
         names = "\n".join(str(name) for name in self._types.values()).encode()
-        return self.gaps.save() | {"types": np.frombuffer(names, np.uint8)}
+        return self.gaps.snapshot() | {"types": np.frombuffer(names, np.uint8)}
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         if names := arrays["types"].tobytes().decode():

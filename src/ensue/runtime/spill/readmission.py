@@ -46,32 +46,29 @@ class KeyCohorts:
     def first(self) -> ReplayableMatcher:
         return self._all[0].matcher
 
-    def feed(self, piece: pa.Table, codes: Codes) -> list[Tables]:
+    def process(self, piece: pa.Table, codes: Codes) -> list[Tables]:
         """Feeds each event to the cohort of its key."""
         if len(self._all) == 1:
             self._all[0].rows += piece.num_rows
-            return [self._all[0].matcher.feed(StageInput.from_events(piece))]
+            return [self._all[0].matcher.process(StageInput.from_events(piece))]
         found, place = [], self.place[codes]
         for number, cohort in enumerate(self._all):
             rows = np.flatnonzero(place == number)
             if len(rows):
                 cohort.rows += len(rows)
-                found.append(cohort.matcher.feed(StageInput.from_events(take_rows(piece, rows))))
+                found.append(cohort.matcher.process(StageInput.from_events(take_rows(piece, rows))))
         return found
 
     def settle(self, now: float) -> list[Tables]:
         """The matches that are decided at `now`: replays do not deliver them again."""
-        due = [(cohort.matcher.deadline(), cohort.matcher) for cohort in self._all]
-        return [m.advance(now) for time, m in due if time is not None and time <= now]
+        due = [(cohort.matcher.next_timer(), cohort.matcher) for cohort in self._all]
+        return [m.on_watermark(now) for time, m in due if time is not None and time <= now]
 
-    def advance(self, now: float) -> list[Tables]:
-        return [cohort.matcher.advance(now) for cohort in self._all]
+    def on_watermark(self, now: float) -> list[Tables]:
+        return [cohort.matcher.on_watermark(now) for cohort in self._all]
 
-    def finish(self) -> list[Tables]:
-        return [cohort.matcher.finish() for cohort in self._all]
-
-    def deadline(self) -> float | None:
-        times = [t for c in self._all if (t := c.matcher.deadline()) is not None]
+    def next_timer(self) -> float | None:
+        times = [t for c in self._all if (t := c.matcher.next_timer()) is not None]
         return min(times, default=None)
 
     @property
@@ -97,7 +94,7 @@ class KeyCohorts:
         found: list[Tables] = []
         if first < len(self._all):
             if now is not None:
-                found = [cohort.matcher.advance(now) for cohort in self._all[first:]]
+                found = [cohort.matcher.on_watermark(now) for cohort in self._all[first:]]
             del self._all[first:]  # before the new one takes memory
             self.place[self.place > first] = first
             resident.sort()

@@ -82,7 +82,7 @@ class SpillingMatcher:
         self._restored = False
         self._empty: Tables | None = None
 
-    def feed(self, batch: StageInput) -> Tables:
+    def process(self, batch: StageInput) -> Tables:
         """The matches that the next events complete."""
         events = batch.bare
         events = events.filter(pa.array(self._reads.compute_mask(events, self._shape)))
@@ -127,29 +127,30 @@ class SpillingMatcher:
         # including the keys just evicted: all states must be those of `now`
         found += self._advance_spilled(self._spilled.find_due(now), now)
         self._incoming_bytes = 0.0
-        found += self._cohorts.feed(piece, codes)
+        found += self._cohorts.process(piece, codes)
         found += self._cohorts.settle(now)
         self._resident.add(piece, codes)
         self._statistics.observe(piece, codes)
         self._now = now if self._now is None else max(self._now, now)
         return found
 
-    def advance(self, now: float) -> Tables:
+    def on_watermark(self, now: float) -> Tables:
         """The matches that the watermark `now` completes."""
+        if now == math.inf:
+            return self._end()
         self._note_time(now)
         found = self._advance_spilled(self._spilled.find_due(now), now)
-        found += self._cohorts.advance(now)
+        found += self._cohorts.on_watermark(now)
         self._now = now if self._now is None else max(self._now, now)
         self._expire()
         self._forget_codes()
         found += self._shrink()
         return self._concat(found)
 
-    def finish(self) -> Tables:
-        """The matches that only waited for the end of the stream."""
-        found = self._cohorts.finish()
+    def _end(self) -> Tables:
+        found = self._cohorts.on_watermark(math.inf)
         for group in self._split_keys(self._spilled.codes) if self.unit.windows else ():
-            found.append(self._replay(self._spilled.take(group)[0]).finish())
+            found.append(self._replay(self._spilled.take(group)[0]).on_watermark(math.inf))
         return self._concat(found)
 
     def _concat(self, found: list[Tables]) -> Tables:
@@ -157,7 +158,7 @@ class SpillingMatcher:
             return found[0] if len(found) == 1 else [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
         if self._empty is None:
             none = StageInput.from_events(create_empty_table(self._shape.arrow))
-            self._empty = self._cohorts.fresh().feed(none)
+            self._empty = self._cohorts.fresh().process(none)
         return self._empty
 
     def _replay(self, events: pa.Table) -> ReplayableMatcher:
@@ -179,7 +180,7 @@ class SpillingMatcher:
         found = []
         for group in self._split_keys(codes):
             table, known = self._take_spilled(group)
-            found.append(self._replay(table).advance(now))
+            found.append(self._replay(table).on_watermark(now))
             self._spilled.put(
                 table, known, get_end_times(table, self._shape),
                 lambda table, first: self._deadlines.compute_deadlines(table, first, now),
@@ -227,7 +228,7 @@ class SpillingMatcher:
     def _evict(self, needed: Codes = NO_CODES) -> list[Tables]:
         """Spills the keys with the lowest scores, except those that are about to get events."""
         # matches that are decided are delivered before the state is dropped
-        found = self._cohorts.advance(self._now) if self._now is not None else []
+        found = self._cohorts.on_watermark(self._now) if self._now is not None else []
         self._expire(every=True)
         order = self._resident.sort_by_key()
         codes = self._resident.codes[order]
@@ -373,8 +374,8 @@ class SpillingMatcher:
         self._cohorts.place[self._spilled.forget_before(cut)] = 0
         self._statistics.expire_before(float(cut))
 
-    def deadline(self) -> float | None:
-        times = (self._cohorts.deadline(), self._spilled.next_due())
+    def next_timer(self) -> float | None:
+        times = (self._cohorts.next_timer(), self._spilled.next_due())
         return min((t for t in times if t is not None), default=None)
 
     def _forget_codes(self) -> None:
@@ -407,7 +408,7 @@ class SpillingMatcher:
         plain = 0 if self._unknown_before is None else self._cohorts.first.state_bytes
         return self._resident.nbytes + self._spilled.bytes + plain
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialized state, which an unlimited matcher can restore, too."""
         return self._pack(self._spilled.all_events(), ())
 
@@ -423,11 +424,11 @@ class SpillingMatcher:
 
     def _pack(self, stored: pa.Table, segments: Sequence[Described]) -> bytes:
         if self._restored:  # no events since then
-            return self._cohorts.first.save()
-        plain = None if self._unknown_before is None else self._cohorts.first.save()
+            return self._cohorts.first.snapshot()
+        plain = None if self._unknown_before is None else self._cohorts.first.snapshot()
         return SpillSnapshot(
             self._now, self._resident.table, stored, self.misses, self._unknown_before, plain,
-            self._statistics.save(), segments,
+            self._statistics.snapshot(), segments,
         ).pack()  # fmt: skip
 
     def restore(self, data: bytes, find: Find | None = None) -> None:

@@ -120,6 +120,6 @@ class BackfillTask:
         """The state of the task for the stream."""
         self.task.cut = self.cut.at
         due = self.task.due()
-        data = self.task.save()
+        data = self.task.snapshot()
         parts = [data[k : k + PART] for k in range(0, len(data), PART)]
         return BackfillState(parts, None if due is None else self.chain.clock.timer(due))

@@ -97,7 +97,7 @@ class SuspendedKeys:
             if not kept.all():
                 self._known = self._known.filter(pa.array(kept)) if kept.any() else None
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         assert self._known is not None
         return serialize_table(self._known)
 

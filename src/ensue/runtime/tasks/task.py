@@ -5,6 +5,7 @@ them. So the watermark of a stage is behind that of the stream by the maximum de
 stages.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -183,11 +184,11 @@ class Task:
         return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
 
     def release(self, watermark: float) -> list[pa.Table]:
-        """The matches up to a watermark of the stream."""
+        """The matches up to a watermark of the stream; infinity ends it."""
         watermark = watermark if self.watermark is None else max(watermark, self.watermark)
         self.watermark = watermark
         self.given_up.forget_before(watermark)
-        now = watermark - self.stage.hold
+        now = watermark if watermark == math.inf else watermark - self.stage.hold
         released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < now)
         complex_events: dict[str, pa.Table] = {}
         left: dict[str, pa.Table] = {}
@@ -197,24 +198,16 @@ class Task:
             left |= {name: later} if later.num_rows else {}
         self.complex_events = left
         found = self._feed(released, complex_events)
-        passed = self.matcher.advance(now)
+        passed = self.matcher.on_watermark(now)
         return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
-
-    def finish(self) -> list[pa.Table]:
-        """The remaining matches at the end of the stream."""
-        released, self.waiting = self.waiting, self.waiting.slice(0, 0)
-        complex_events, self.complex_events = self.complex_events, {}
-        found = self._feed(released, complex_events)
-        left = self.matcher.finish()
-        return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
 
     def _feed(self, released: pa.Table, complex_events: dict[str, pa.Table]) -> list[pa.Table]:
         ordered = sort_events(released, self._sortable)
-        return self.matcher.feed(StageInput(ordered, complex_events, self.stage.arrival))
+        return self.matcher.process(StageInput(ordered, complex_events, self.stage.arrival))
 
     def due(self) -> float | None:
         """The watermark after which `release` has an effect without further events."""
-        times = [] if (due := self.matcher.deadline()) is None else [due]
+        times = [] if (due := self.matcher.next_timer()) is None else [due]
         if self.waiting.num_rows:
             times.append(get_end_times(self.waiting, self._sortable).min().item())
         times += [
@@ -270,14 +263,14 @@ class Task:
         """Immutable files that are part of its state, by name."""
         return self.matcher.segments if isinstance(self.matcher, SpillingState) else {}
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Serialized state."""
-        return self._pack({}, self.matcher.save())
+        return self._pack({}, self.matcher.snapshot())
 
     def save_apart(self) -> bytes:
         """Serialized state without its segments, but with their local paths and parts."""
         if not isinstance(self.matcher, SpillingState):
-            return self.save()
+            return self.snapshot()
         paths = {name: str(path) for name, path in self.segments.items()}
         return self._pack({"paths": paths, "kept": self.kept}, self.matcher.save_apart())
 
@@ -290,7 +283,7 @@ class Task:
         blobs = {"waiting": serialize_table(self.waiting), "matcher": matcher}
         blobs |= {f"made {name}": serialize_table(table) for name, table in self.complex_events.items()}
         if len(self.given_up):
-            blobs["given up"] = self.given_up.save()
+            blobs["given up"] = self.given_up.snapshot()
         return pack_state(header, {}, blobs)
 
     @classmethod

@@ -69,7 +69,7 @@ class StepBuilder:
         """Converts a batch; returns the step and the events that are in order by now."""
         if batch.advance is not None:
             to = to_engine_time(self.columns.moment(batch.advance), self.columns.shape)
-            events = self.order.advance(to)
+            events = self.order.on_watermark(to)
         else:
             events = self.order.take(batch.events(self.columns.arrow)).events
         step = StreamStep(
@@ -84,9 +84,9 @@ class StepBuilder:
         numbers = self._twins.ordinals(events, np.ones(events.num_rows, np.bool_))
         return events.append_column(ORDINAL, pa.array(numbers)) if numbers.any() else events
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         header = {"steps": FORMAT, "position": self.position, "version": self.version}
-        return pack_state(header, self._twins.save(), {"order": self.order.save()})
+        return pack_state(header, self._twins.snapshot(), {"order": self.order.snapshot()})
 
     def restore(self, data: bytes) -> None:
         header, arrays, blobs = unpack_state(data)

@@ -169,10 +169,10 @@ class ServiceTask:
             events = deserialize_table(body)
             matcher.expect(get_ordinals(events))
             versions = pa.array(np.full(events.num_rows, step.version, np.int64))
-            tables += matcher.feed(StageInput(events.append_column(VERSION, versions), {}, ()))
-        due = matcher.deadline()
+            tables += matcher.process(StageInput(events.append_column(VERSION, versions), {}, ()))
+        due = matcher.next_timer()
         if step.now is not None and (step.alone or (due is not None and due < step.now)):
-            tables += matcher.advance(step.now)
+            tables += matcher.on_watermark(step.now)
         matched_set = matcher.subscription_set
         table = pa.concat_tables(tables)
         if isinstance(matched_set, MultiVersionSet):
@@ -223,15 +223,15 @@ class ServiceTask:
         """Approximate size of the serialized state."""
         return int(self._matcher.state_bytes)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         announced = self._matcher.announced
         header = {
             "service_key_group": FORMAT, "position": self.position, "now": self.now,
             "floor": 0 if announced is None else announced.batch, "left_out": self._left_out,
         }  # fmt: skip
-        return pack_state(header, {}, {"matcher": self._matcher.save()})
+        return pack_state(header, {}, {"matcher": self._matcher.snapshot()})
 
-    save_apart = save
+    save_apart = snapshot
 
     def restore(self, data: bytes) -> None:
         header, _, blobs = unpack_state(data)

@@ -191,7 +191,7 @@ class SparkBackend(MatchBackend):
 
     def advance(self, db: Connection, to: float) -> MatchResult:
         order = self._ready(db).order
-        order.advance(to_engine_time(self.columns.moment(to), self.columns.shape))
+        order.on_watermark(to_engine_time(self.columns.moment(to), self.columns.shape))
         return MatchResult(None)
 
     def _deliver(self, answer: MicroBatchAnswer) -> None:

@@ -179,4 +179,4 @@ class SparkTransport:
         if time.monotonic() - self._saved_at >= self._save_every:
             self._saved_at = time.monotonic()
             stepping = self._stepping
-            self.progress.saved = stepping.position, stepping.version, stepping.save()
+            self.progress.saved = stepping.position, stepping.version, stepping.snapshot()

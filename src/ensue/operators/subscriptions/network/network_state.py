@@ -79,20 +79,19 @@ class NetworkState:
             np.zeros(1, time),
         )
 
-    def feed(self, new: NetworkEvents, rows: npt.NDArray[np.int32], leaves: Any) -> NetworkMatches:
+    def process(self, new: NetworkEvents, rows: npt.NDArray[np.int32], leaves: Any) -> NetworkMatches:
         """Matches the next events, numbered by `rows`, with the `leaves` that each reaches."""
         self._apply_changes()
         before = len(self.events.position)
         self.events = append_events(self.events, new, len(self.table.fields))
         return self._run(rows + np.int32(before), leaves, self._never, flush=False)
 
-    def advance(self, now: Any) -> NetworkMatches:
-        """Passes time: no further event ends before `now`."""
-        return self._pass_time(self.time.type(now), flush=False)
-
-    def finish(self) -> NetworkMatches:
-        """Ends the stream."""
-        return self._pass_time(self._never, flush=True)
+    def on_watermark(self, now: Any) -> NetworkMatches:
+        """Passes time: no further event ends before `now`; infinity ends the stream."""
+        over = now == np.inf
+        self._apply_changes()
+        empty = np.zeros(0, np.int32)
+        return self._run(empty, empty, self._never if over else self.time.type(now), flush=over)
 
     @property
     def _never(self) -> Any:
@@ -100,11 +99,6 @@ class NetworkState:
         if self.time.kind == "f":
             return self.time.type(-np.inf)
         return self.time.type(np.iinfo(self.time).min)
-
-    def _pass_time(self, upto: Any, *, flush: bool) -> NetworkMatches:
-        self._apply_changes()
-        empty = np.zeros(0, np.int32)
-        return self._run(empty, empty, upto, flush=flush)
 
     def _run(self, rows: Any, leaves: Any, upto: Any, *, flush: bool) -> NetworkMatches:
         output = NetworkOutput(np.zeros((max(64, len(rows)), 4), np.int64), np.zeros(2, np.int64))
@@ -235,7 +229,7 @@ class NetworkState:
         instances, cells, timers = (int(n) for n in self.held.counted[:3])
         return 80 * instances + 12 * cells + 16 * timers + sum(a.nbytes for a in self.events)
 
-    def deadline(self) -> float | None:
+    def next_timer(self) -> float | None:
         """Returns the time after which something is decided without events."""
         return self.held.heap_times[0].item() if self.held.counted[2] else None
 
@@ -256,7 +250,7 @@ class NetworkState:
         self.held = self.held._replace(tied=table)
         self.held.counted[4] = len(tied)
 
-    def save(self) -> dict[str, npt.NDArray[Any]]:
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the state by keys of nodes, since numbers differ between processes."""
         self.compact()
         held = self.held

@@ -47,7 +47,7 @@ class TemplateEngine:
         self._needed = 0
         self._bounded_for = 0  # subscriptions
 
-    def feed(self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints) -> TemplateMatches:
+    def process(self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints) -> TemplateMatches:
         """Matches rows of new events; event 0 is row `first` of the stream."""
         columns = events.select(self.shape.columns)
         results = []
@@ -58,7 +58,7 @@ class TemplateEngine:
             self.own = np.concatenate([self.own, numbers])
             self.rows = np.concatenate([self.rows, first + rows[part]])
             self.keys = np.concatenate([self.keys, keys[part]])
-            matches = self.engine.feed(self.shape.rows(batch, keys[part], places[part]))
+            matches = self.engine.process(self.shape.rows(batch, keys[part], places[part]))
             results.append(self._locate_matches(matches))
             if batch.num_rows > _FEW or len(self.own) > max(MIN_COMPACT_ROWS, 2 * self._needed):
                 self.keep()
@@ -92,15 +92,11 @@ class TemplateEngine:
         engine = self.engine
         return isinstance(engine, Engine) and engine.is_blank and engine.scan.known <= FEW_CODES
 
-    def advance(self, now: float) -> TemplateMatches:
+    def on_watermark(self, now: float) -> TemplateMatches:
         """Returns the matches that the watermark `now` completes."""
-        result = self._locate_matches(self.engine.advance(now))
+        result = self._locate_matches(self.engine.on_watermark(now))
         self.keep()
         return result
-
-    def finish(self) -> TemplateMatches:
-        """Returns the matches that the end of the stream completes."""
-        return self._locate_matches(self.engine.finish())
 
     def _locate_matches(self, matches: Matches) -> TemplateMatches:
         self.engine.hand_over()

@@ -45,14 +45,14 @@ class TemplateState:
         self._most = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         self._dropped = table.cancelled
 
-    def feed(self, events: pa.Table, first: int, rows: Ints, numbers: Ints, versions: Ints) -> list[TemplateMatches]:
+    def process(self, events: pa.Table, first: int, rows: Ints, numbers: Ints, versions: Ints) -> list[TemplateMatches]:
         """Matches the next events, of which `rows` are routed to the patterns `numbers`."""
         results = []
         for running, own_rows, own_numbers in self._split_by_engine(rows, numbers, versions):
             keys = self.table.keys.array[own_numbers]
             places = self.table.places.array[own_numbers]
             with self._meter(running):
-                results.append(running.feed(events, first, own_rows, keys, places))
+                results.append(running.process(events, first, own_rows, keys, places))
         if events.num_rows and self.running:
             results += self._advance_due(get_end_times(events.slice(events.num_rows - 1), self.table.shape)[0])
         return [f for f in results if f.matches.count]
@@ -95,24 +95,19 @@ class TemplateState:
     def _advance_due(self, now: float) -> Iterator[TemplateMatches]:
         """Advances the engines whose deadline has passed."""
         for running in self.running.values():
-            waits = running.engine.deadline()
+            waits = running.engine.next_timer()
             if waits is not None and waits < now:
                 with self._meter(running):
-                    result = running.advance(now)
+                    result = running.on_watermark(now)
                 yield result
 
-    def advance(self, now: float) -> list[TemplateMatches]:
+    def on_watermark(self, now: float) -> list[TemplateMatches]:
         """Returns the matches that the watermark `now` completes."""
         results = []
         for running in self.running.values():
             if not running.is_idle:
                 with self._meter(running):
-                    results.append(running.advance(now))
-        return [f for f in results if f.matches.count]
-
-    def finish(self) -> list[TemplateMatches]:
-        """Returns the matches that the end of the stream completes."""
-        results = [running.finish() for running in self.running.values()]
+                    results.append(running.on_watermark(now))
         return [f for f in results if f.matches.count]
 
     def select(self, found: TemplateMatches, store: EventBuffer) -> SelectedMatches:
@@ -132,8 +127,8 @@ class TemplateState:
             self.failed = running
             raise
 
-    def deadline(self) -> float | None:
-        times = [t for r in self.running.values() if (t := r.engine.deadline()) is not None]
+    def next_timer(self) -> float | None:
+        times = [t for r in self.running.values() if (t := r.engine.next_timer()) is not None]
         return min(times, default=None)
 
     def get_held_rows(self) -> Ints:
@@ -197,7 +192,7 @@ class TemplateState:
         """The approximate size of `save`'s result."""
         return sum(int(r.engine.state_bytes) + 3 * r.own.nbytes for r in self.running.values())
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Returns the state as bytes for `restore`, without the events."""
         arrays: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
@@ -205,7 +200,7 @@ class TemplateState:
         for number, ((shape, key), running) in enumerate(self.running.items()):
             running.keep()
             names.append((shape, key))
-            blobs[str(number)] = running.engine.save()
+            blobs[str(number)] = running.engine.snapshot()
             for attribute in ("own", "rows", "keys"):
                 arrays[f"{attribute} {number}"] = getattr(running, attribute)
         return pack_state({"running": names}, arrays, blobs)
