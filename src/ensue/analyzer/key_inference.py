@@ -6,7 +6,7 @@ from dataclasses import replace
 from ensue.ir.expression import Binary, EventPosition, Expr, FieldRef, FunctionCall
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Equivalence, Query
-from ensue.ir.selection import ByEvents, Strategy
+from ensue.ir.selection import ByEvents, MatchChoice, Strategy
 from ensue.ir.traits import NodeForm, cache_fact, get_form, get_parts, is_operator_call, is_plain, is_sequence
 from ensue.ir.traversal import get_first_field, iterate_atoms, iterate_certain_variables, iterate_positive_atoms
 from ensue.ir.user_operator import OperatorInputs
@@ -122,6 +122,22 @@ def add_inferred_equivalence(query: Query) -> Query:
         positive = find_connected(min(bound), [p for p in pairs if set(p) <= bound])
         if find_connected(start, pairs) == everyone and not positive >= bound:
             query = add_equivalence(query, field)
+    return query
+
+
+def define_partitions(query: Query) -> Query:
+    """Adds the keys that conditions define to those of `[field]`.
+
+    Equalities over all variables are keys where events of a partition are contiguous or consumed.
+    """
+    query = add_inferred_equivalence(query)
+    fields: tuple[str, ...] = ()
+    if query.strategy is Strategy.PARTITION:
+        fields = find_equality_keys(query)
+    elif query.choose is not None and query.choose.choice is MatchChoice.ONCE:
+        fields = infer_partition_keys(query)
+    for field in fields:
+        query = add_equivalence(query, field)
     return query
 
 

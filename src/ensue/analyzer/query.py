@@ -5,12 +5,7 @@ from dataclasses import replace
 
 from ensue.analyzer.aggregation import check_all_events, check_result_modifiers
 from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations, rewrite_interval_ends
-from ensue.analyzer.key_inference import (
-    add_equivalence,
-    add_inferred_equivalence,
-    find_equality_keys,
-    infer_partition_keys,
-)
+from ensue.analyzer.key_inference import define_partitions
 from ensue.analyzer.output_mode import check_choose, check_interval_negations, check_output_mode
 from ensue.analyzer.pattern_rules import (
     check_guard_conditions,
@@ -36,7 +31,7 @@ from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides
 from ensue.ir.expression import MATCHES, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Equivalence, Query, ReturnItem
-from ensue.ir.selection import ByEvents, ByTime, ByUnits, MatchChoice, Strategy, Window
+from ensue.ir.selection import ByEvents, ByTime, ByUnits, Window
 from ensue.ir.traits import get_parts, is_event, is_interval_negation, is_operator_call
 from ensue.ir.traversal import (
     get_conjuncts,
@@ -185,14 +180,7 @@ def check_query(query: Query, schema: Schema, *, streaming: bool = False, derive
             infer_kind(column.expr, kind)
         if having is not None:
             check_condition(having, kind, "HAVING")
-        query = add_inferred_equivalence(replace(query, where=where, returns=returns, having=having))
-        keys: tuple[str, ...] = ()
-        if query.strategy is Strategy.PARTITION:
-            keys = find_equality_keys(query)
-        elif query.choose is not None and query.choose.choice is MatchChoice.ONCE:
-            keys = infer_partition_keys(query)  # events are consumed by key
-        for field in keys:
-            query = add_equivalence(query, field)
+        query = define_partitions(replace(query, where=where, returns=returns, having=having))
         if streaming:
             _check_bounded(query, schema, derived=derived)
         return query

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ensue.analyzer.hierarchy_layers import Layer
 from ensue.analyzer.interval_negation import rewrite_interval_ends
-from ensue.analyzer.key_inference import add_inferred_equivalence
+from ensue.analyzer.key_inference import define_partitions
 from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.user_operators import get_result_types, resolve_operators
 from ensue.ir.expression import Expr, FieldRef
@@ -123,7 +123,7 @@ def resolve_layer_query(layer: Layer, schema: Schema) -> Query:
         returns=tuple(replace(r, expr=resolve(r.expr)) for r in query.returns),
         having=None if query.having is None else resolve(query.having),
     )
-    return add_inferred_equivalence(resolved)
+    return define_partitions(resolved)
 
 
 def _resolve_operators(layer: Layer, schema: Schema) -> Pattern:
