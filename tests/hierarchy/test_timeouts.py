@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import ensue
 from ensue import reference as semantics
 from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.analyzer.query import check_query
@@ -252,3 +253,14 @@ def test_random_hierarchies_in_stages_time_out_as_they_mean(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     counts = [in_stages(seed) for seed in of_round(round, 30)]
     assert sum(count > 0 for count in counts) > 0
+
+
+def test_a_complex_event_that_begins_with_an_event_is_not_behind_it():
+    """The Pair of both As begins with the first one: it neither completes nor forbids its partial match."""
+    text = "EVENT Pair AS SEQ(A a, A b) RETURN b.t AS at; SEQ(A a, !Pair n, Pair p) WITHIN 9"
+    events = pa.table({"t": [4, 7], "type": ["A", "A"]})
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    ((_, late),) = wanted(parse_pattern_text(text), shape, given_events(events, shape), False).values()
+    assert late.total() == 2
+    late_rows = ensue.match(events, text, time="t", type="type", emit_timeouts=True)
+    assert late_rows["timed_out"].to_pylist() == [True, True]

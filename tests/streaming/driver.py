@@ -93,7 +93,7 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         matches = ensue.match(stream, query, **columns, **options, watermark=WATERMARK)
         table = folder / "table"
         output = ensue.delta_table(table) if sink == "delta" else table
-        past = folder / "past"
+        past = folder / "history"
         history = ensue.archive(past, **EVENTS) if past.exists() else None
         query = ensue.start(
             matches, output, checkpoint=folder / "checkpoint", once=True, flush=True,

@@ -104,10 +104,10 @@ class Crashing:
         (folder / "events").mkdir(parents=True)
         shuffled = arriving(self.table)
         if known:
-            (folder / "past").mkdir()
+            (folder / "history").mkdir()
             end = self.table["ts"][known * ROWS].as_py()
             before = [time < end for time in shuffled["ts"].to_pylist()]
-            pq.write_table(shuffled.filter(pa.array(before)), folder / "past" / "0.parquet")
+            pq.write_table(shuffled.filter(pa.array(before)), folder / "history" / "0.parquet")
         for number in range(max(0, known - 3), files):
             path = folder / "events" / f"{number:04}.parquet"
             pq.write_table(shuffled.slice(number * ROWS, ROWS), path)

@@ -9,10 +9,12 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
 from ensue.errors import QueryError, StateError
+from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.tasks import backfill as past
 from ensue.runtime.tasks import task_state as key_group_state
 from ensue.runtime.tasks.backfill import BackfillCut
@@ -226,3 +228,12 @@ def test_a_gap_is_still_seen_when_the_key_group_was_built_anew():
     stream.feed(rows((8, "B")))
     with pytest.raises(StateError, match="is of 8"):
         stream.feed(rows((40, "B")))
+
+
+def test_the_range_of_an_archive_without_statistics_is_read(tmp_path):
+    from ensue.backends.spark.backfill_events import _extent
+
+    table = pa.table({"ts": [1, 5, 9], "x": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "a.parquet", write_statistics=False)
+    extent = _extent(ensue.archive(tmp_path, time="ts"), SourceSchema(table.schema, "ts"), None)
+    assert (extent.oldest, extent.newest, extent.rows) == (1, 9, 3)

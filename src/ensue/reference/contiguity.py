@@ -276,10 +276,9 @@ class ReferenceRuns:
             (first,) = events
             reached = event is not None or self.partition.near({**bind(prefix), "": (first,)})
             return reached and self._adjacent(Strategy.PARTITION, last, first)
-        between = all(
-            e.start >= last.end and e.position > last.position and (event is None or e.position < event.position)
-            for e in events
-        ) and (event is not None or self.partition.near({**bind(prefix), "": (*events,)}))
+        between = all(is_before(last, e) and (event is None or e.position < event.position) for e in events) and (
+            event is not None or self.partition.near({**bind(prefix), "": (*events,)})
+        )
         return between or (where is GuardScope.UP_TO and taken)
 
     # ---------------------------------------------------------- skip till next match

@@ -288,7 +288,7 @@ def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Exte
             return Extent(begin, newest, None)
         return Extent(oldest, newest, layout.rows)
     unbounded = pa.table({SINCE: pa.nulls(1, kind), UNTIL: pa.nulls(1, kind)})
-    request = ArchiveRead(unbounded, columns=(shape.schema.start, shape.schema.end))
+    request = ArchiveRead(unbounded, columns=(shape.schema.end,))
     times = archive.read(request).events.column(shape.schema.end)
     if not len(times):
         return Extent(None, None, 0)

@@ -174,7 +174,7 @@ def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Worklo
 
 
 def _find_name(archive: Archive, archives: Mapping[str, Archive]) -> str:
-    if not hasattr(type(archive), "describe"):  # a Connect DataFrame has attributes of any name
+    if not hasattr(type(archive), "layout"):  # DataFrames have a method describe, too
         raise EventError(f"archive= must be the name of an archive, or the result of ensue.archive, not {archive!r}")
     where = archive.describe()["place"]
     for name, known in archives.items():
