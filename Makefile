@@ -61,7 +61,8 @@ test:  ## lint, types, import contracts, tests
 QUIET := -q -p no:cacheprovider
 # The loops that all queries share run as plain Python here, also where tests ask for machine code.
 UNCOMPILED := $(addprefix tests/,kernels row_patterns routing subscriptions service console flink)
-IN_PROCESS := not slow and not spark and not kafka and not connect
+NOT_SPARK := not spark and not kafka and not connect
+IN_PROCESS := not slow and $(NOT_SPARK)
 SERVICE_TESTS := tests/service tests/console
 test-kernels: $(DEV_STAMP)
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(filter-out $(SERVICE_TESTS),$(UNCOMPILED))
@@ -113,7 +114,6 @@ test-slow-kernels: java $(DEV_STAMP)
 # Files with random cases run whole, with all of these; of the others only what `make test` leaves out.
 RANDOM = $(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)) tests/behaviours/%, $(shell grep -rlE \
 	'scaled|of_round|THOROUGH|@given|judged' tests --include 'test_*.py')) tests/behaviours
-NOT_SPARK := not spark and not kafka and not connect
 test-slow-python: $(DEV_STAMP)
 	$(THOROUGH) $(BIN)/python -m pytest $(QUIET) -m "$(NOT_SPARK)" $(RANDOM)
 	$(THOROUGH) $(BIN)/python -m pytest $(QUIET) -m "slow and $(NOT_SPARK)" \

@@ -311,10 +311,10 @@ def test_results_are_no_members():
     assert ensue.match(events, text, time="t", type="type")["n"].to_pylist() == [2]
 
 
-def test_an_absence_that_ends_before_its_match_is_decided_before_events_of_its_time():
-    """`FROM a.end + 2 TO a.start` is empty, and the event B of the same time follows the A."""
-    text = """
-        EVENT Lone AS SEQ(A a, !X x FROM a.end + 2 TO a.start) RETURN a.x AS x;
+@pytest.mark.parametrize("interval", ["FROM a.end + 2 TO a.start", "FROM a.start - 5 TO a.start - 3"])
+def test_an_absence_that_ends_before_its_match_is_decided_before_events_of_its_time(interval):
+    text = f"""
+        EVENT Lone AS SEQ(A a, !X x {interval}) RETURN a.x AS x;
         SEQ(Lone l, B b) WITHIN 5"""
     events = pa.table({"t": [7, 8, 8], "type": ["A", "A", "B"], "x": [1, 2, 3]})
     found = ensue.match(events, text, time="t", type="type")

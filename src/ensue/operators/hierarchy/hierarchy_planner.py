@@ -322,8 +322,8 @@ def _compute_interval_delay(query: Query, shape: StreamSchema) -> int | float:
         bounds = compute_interval_distance(interval, query, shape.schema)
         if bounds is None or bounds.ahead is None:
             return math.inf
-        # an interval that ends before the match: it is decided once no event of its time can arrive
-        ahead = max(ahead, _in_unit(bounds.ahead, shape), 1)
+        # if it ends before the match, the match is decided once no event of its end time can arrive
+        ahead = max(ahead, _in_unit(bounds.ahead, shape) if bounds.ahead > 0 else 1)
     return ahead
 
 
