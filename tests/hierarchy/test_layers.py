@@ -331,9 +331,6 @@ def test_equalities_are_partition_keys_of_contiguous_events_in_definitions_too()
     assert ensue.match(events, text, time="t", type="type").num_rows == 1
 
 
-@pytest.mark.xfail(
-    reason="a negation at the start of a group looks back beyond the group's first event only in plain queries"
-)
 def test_a_negation_at_the_start_of_a_group_means_the_same_over_complex_events():
     query = "(P a)+ THEN ANY SEQ(!P n, P p, P q) WHERE p.x = 3 and q.x = 4 WITHIN 9"
     plain = pa.table({"t": [1, 2, 3, 4], "type": ["P"] * 4, "x": [1, 2, 3, 4]})

@@ -20,7 +20,18 @@ from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
-from ensue.ir.traits import get_parts, is_event, is_input, is_list, is_loop, is_operator_call, is_sequence
+from ensue.ir.traits import (
+    forbids_next_event,
+    get_parts,
+    is_event,
+    is_input,
+    is_list,
+    is_loop,
+    is_negation,
+    is_operator_call,
+    is_sequence,
+    is_then,
+)
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_operands,
@@ -438,7 +449,10 @@ def _pairs(pattern: Pattern) -> Iterator[tuple[SequenceItem, SequenceItem]]:
     if is_sequence(pattern) or (is_operator_call(pattern) and pattern.operator.in_order):
         front: list[SequenceItem] = []
         for part in get_parts(pattern):
-            inside = list(_iterate_items(part))
+            # a negation inside a group is limited by the parts of that group only
+            own = is_negation(part) or forbids_next_event(part) or (is_sequence(part) and not is_then(part))
+            absent = () if own else [a for negation in iterate_negations(part) for a in iterate_atoms(negation)]
+            inside = [item for item in _iterate_items(part) if item not in absent]
             yield from product(front, inside)
             front += inside
     for part in get_parts(pattern):
