@@ -337,3 +337,21 @@ def test_a_negation_at_the_start_of_a_group_means_the_same_over_complex_events()
     raw = plain.set_column(1, "type", pa.array(["B"] * 4))
     lifted = ensue.match(raw, f"EVENT P AS SEQ(B b) RETURN b.x AS x; {query}", time="t", type="type")
     assert lifted.num_rows == ensue.match(plain, query, time="t", type="type").num_rows
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SEQ(B{2,3} b[] UNTIL P n)", 3),
+        ("SEQ(X x, B{2} b[] UNTIL P n THEN ANY C? c)", 2),
+        ("SEQ(P{2} p[] UNTIL P n)", 0),
+        ("SEQ((B b THEN NEXT){2} UNTIL P n)", 2),
+    ],
+)
+def test_a_loop_ends_at_a_complex_event_only_if_that_is_behind_all_it_has_taken(query, found):
+    events = pa.table({"t": [1, 2, 3, 4], "type": [*"XBBB"]})
+    text = f"EVENT P AS SEQ(B m); {query} WITHIN 9"
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    meant = build_layers(parse_pattern_text(text))
+    wanted = semantics.build_complex_events(meant, given_events(events, shape), shape.schema)
+    assert len(wanted[meant[-1].name]) == ensue.match(events, text, time="t", type="type").num_rows == found

@@ -16,7 +16,7 @@ from ensue.analyzer.key_inference import build_key_value
 from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
-from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef
+from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, IsNull
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
@@ -29,6 +29,7 @@ from ensue.ir.traits import (
     is_loop,
     is_negation,
     is_operator_call,
+    is_repetition,
     is_sequence,
     is_then,
 )
@@ -41,6 +42,7 @@ from ensue.ir.traversal import (
     iterate_negations,
     iterate_operator_calls,
     iterate_positive_atoms,
+    iterate_subpatterns,
     map_results_to_events,
     replace_operands,
 )
@@ -403,7 +405,8 @@ def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> 
         and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
         and anywhere.isdisjoint((a, b))
     )
-    return (*outside, *(c for loop in iterate_loops(pattern) for c in _order_rounds(loop, complex_)))
+    loops = (c for loop in iterate_loops(pattern) for c in _order_rounds(loop, complex_))
+    return (*outside, *loops, *_order_untils(pattern, complex_))
 
 
 def _variables(part: SequenceItem) -> list[str]:
@@ -438,6 +441,17 @@ def _order_rounds(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
             hint="leave out optional and repeated parts inside: (A a, B b)+",
             span=loop.span,
         )
+
+
+def _order_untils(pattern: Pattern, complex_: Collection[str]) -> Iterator[Expr]:
+    """Yields the conditions for complex events that end a loop: they follow what it has taken, if anything."""
+    for loop in iterate_subpatterns(pattern):
+        ends = iterate_atoms(loop.until) if is_repetition(loop) and loop.until is not None else ()
+        for until, taken in product(ends, iterate_positive_atoms(loop)):
+            if until.variable in complex_:
+                last = FieldRef(taken.variable, LAST_POSITION, EventPosition.LAST)
+                first = FieldRef(until.variable, FIRST_POSITION)
+                yield Binary("or", IsNull(last), Binary("<", last, first))
 
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[SequenceItem, SequenceItem]]:
