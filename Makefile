@@ -101,13 +101,13 @@ THOROUGH := ENSUE_TESTS=thorough
 CHECKED := ENSUE_COMPILE=always NUMBA_BOUNDSCHECK=1
 CRASHES := tests/streaming/test_crashes.py
 test-slow: java $(DEV_STAMP)  ## all tests in this process with all random cases, compiled kernels, Spark Connect
-	@$(MAKE) --no-print-directory -k -j2 test-slow-spark test-slow-kernels test-slow-python
+	@$(MAKE) --no-print-directory -k -j2 test-slow-spark test-slow-python test-slow-kernels
 
-test-slow-spark: java $(DEV_STAMP)
+test-slow-spark: $(DEV_STAMP)
 	$(THOROUGH) ENSUE_COMPILE=always $(BIN)/python -m pytest $(QUIET) -s -m "(spark or kafka or connect) and slow" \
 		$(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
-test-slow-kernels: java $(DEV_STAMP)
+test-slow-kernels: $(DEV_STAMP)
 	$(CHECKED) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka" tests/kernels
 	$(THOROUGH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "" $(UNCOMPILED)
 

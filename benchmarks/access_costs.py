@@ -153,7 +153,7 @@ def main() -> None:
     fed = cpu(lambda: LiveMatcher(half).process(whole), 5)
     fed -= match * LiveMatcher(half).process(whole).num_rows
     used = fed / whole.num_rows - scanned - comparison * comparisons(half, table)
-    found_live = all_matches((many.live,), live).tables[0]
+    found_live = all_matches((many.live,), live)[0]
     one = found_live.slice(0, 1)
     nothing = found.slice(0, 100)
     joining = many.joining

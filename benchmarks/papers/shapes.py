@@ -14,7 +14,6 @@ the clock starts. Matches of all that ran both ways must be as many.
 
 import argparse
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -35,6 +34,7 @@ from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatch
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import StageInput, run_to_end
 
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_APART = 100  # queries that are also run as queries
@@ -112,7 +112,7 @@ def _matcher(fleet: SubscriptionSet) -> SubscriptionMatcher:
 def fed(matcher: SubscriptionMatcher, table: pa.Table) -> tuple[float, pa.Table]:
     """What is found, and in what time."""
     with Clock() as clock:
-        found = pa.concat_tables([matcher.feed_events(table), *matcher.on_watermark(math.inf)])
+        found = pa.concat_tables(run_to_end(matcher, StageInput.from_events(table)))
     return clock.cpu_seconds, found
 
 

@@ -47,6 +47,7 @@ from ensue.operators.subscriptions.subscription_set import SubscriptionSet, comp
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import StreamSchema, split_table
 from ensue.vector.geo_columns import read_places
 from ensue.vector.geo_regions import Regions
@@ -113,12 +114,12 @@ def traced(make: Callable[[], Any]) -> int:
 def ours(prepared: Prepared, events: pa.Table, expected: int) -> dict[str, Any]:
     """One set over one stream: matches second by second, times, memory, messages."""
     fleet, clock = prepared.subscription_set, Clock()
-    matcher_of(fleet).feed_events(events.slice(0, 100))  # compiled, or loaded from the cache
+    matcher_of(fleet).process(StageInput.from_events(events.slice(0, 100)))[0]  # compiled, or loaded from the cache
     matcher = matcher_of(fleet)
     over_time, found, state = [], [], 0
     for piece in split_table(events, SECOND):
         with clock:
-            found.append(matcher.feed_events(piece))
+            found.append(matcher.process(StageInput.from_events(piece))[0])
         state = max(state, matcher.state_bytes)
         over_time.append(sum(table.num_rows for table in found))
     with clock:

@@ -51,9 +51,33 @@ def test_it_does_not_depend_on_the_order_of_columns_or_of_arrival():
 
 
 def test_it_does_not_depend_on_chunks_or_slices(monkeypatch):
-    monkeypatch.setattr("ensue.operators.match.match_operator.SLICE_ROWS", 2)
+    monkeypatch.setattr("ensue.runtime.stage.SLICE_ROWS", 2)
     assert ids(EVENTS) == EXPECTED
     assert ids(pa.concat_tables([EVENTS.slice(0, 3), EVENTS.slice(3)])) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SEQ(A a, B+ b[], C c) WITHIN 9",
+        "EVENT P AS SEQ(A a, B b) WITHIN 9 RETURN a.x AS x; SEQ(P p, C c) WITHIN 9",
+        "SEQ(B b, C c) WITHIN 9 JOIN ARCHIVE old A a RANGE 9 BEFORE START",
+        {"one": "SEQ(A a, B b)", "other": "SEQ(B b, C c) WITHIN 9"},
+    ],
+)
+def test_matches_and_progress_do_not_depend_on_the_slices_of_a_table(monkeypatch, query):
+    done = []
+    options = {"time": "at", "type": "type", "progress": lambda rows, _: done.append(rows)}
+    if "ARCHIVE" in query:
+        options["archives"] = {"old": ensue.archive(EVENTS, time="at", type="type")}
+    whole = ensue.match(EVENTS, query, **options)
+    monkeypatch.setattr("ensue.runtime.stage.SLICE_ROWS", 2)
+    monkeypatch.setattr("ensue.operators.match.shared_engine.BLOCK", 2)
+    sliced = ensue.match(EVENTS, query, **options)
+    assert sliced == whole
+    assert all(table.num_rows for table in (whole.values() if isinstance(whole, dict) else [whole]))
+    assert done[-1] == EVENTS.num_rows
+    assert done.count(EVENTS.num_rows) == 2
 
 
 def test_it_does_not_depend_on_other_events():

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from ensue.codegen import kernel_cache as cache
-from ensue.operators.match.shared_engine import TableScan
+from ensue.operators.match.shared_engine import SharedTableMatcher
 from ensue.operators.match.shared_matcher import SharedMatcher
 from ensue.parser.pattern_parser import parse
-from ensue.runtime.stage import StageInput
+from ensue.runtime.stage import StageInput, run_to_end
 from ensue.runtime.timeout_rewrite import compile_with_timeouts
 from ensue.vector.event_table import create_schema
 from several.test_random_sets import in_order, random_set
@@ -51,7 +51,7 @@ def test_random_sets_whose_plans_change(seed, monkeypatch):
     texts = random_set(random, nature, shape, 6)
     wanted = [match_in_order(compile_with_timeouts(parse(text), shape).main, events) for text in texts]
     prepared = [compile_with_timeouts(parse(text), shape, planning).main for text in texts]
-    on_tables = TableScan(prepared).match(events, block=random.randint(1, 14))
+    on_tables = run_to_end(SharedTableMatcher(prepared, block=random.randint(1, 14)), StageInput.from_events(events))
     on_streams = streamed(random, prepared, events)
     for text, alone, one, other in zip(texts, wanted, on_tables, on_streams, strict=True):
         assert one.schema == other.schema == alone.schema

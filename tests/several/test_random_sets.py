@@ -9,8 +9,9 @@ import ensue
 from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
 from ensue.operators.match import shared_engine as watcher
-from ensue.operators.match.shared_engine import TableScan
+from ensue.operators.match.shared_engine import SharedTableMatcher
 from ensue.parser.pattern_parser import parse
+from ensue.runtime.stage import StageInput, run_to_end
 from ensue.runtime.tasks import task_state as key_group_state
 from ensue.runtime.timeout_rewrite import compile_with_timeouts
 from ensue.vector.event_table import create_schema
@@ -61,7 +62,7 @@ def check(seed: int, size: int, count: int) -> int:
     prepared = [compile_with_timeouts(parse(text), shape).main for text in texts]
     wanted = [match_in_order(p, events) for p in prepared]
     for block in (count, random.randint(1, count)):
-        found = TableScan(prepared).match(events, block=block)
+        found = run_to_end(SharedTableMatcher(prepared, block=block), StageInput.from_events(events))
         for text, one, alone in zip(texts, found, wanted, strict=True):
             assert one.schema == alone.schema
             assert repr(one.to_pylist()) == repr(alone.to_pylist()), (seed, block, text)

@@ -14,6 +14,7 @@ from ensue.errors import QueryError
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.planner.physical_plan import ReferencePlan
+from ensue.runtime.stage import StageInput
 from support.queries import random_query, random_repeats
 from support.shapes import alone, matcher_of, other_constants, prepared, shape_of_stream, told
 from support.streams import PLAIN, random_events, random_nature, random_slices
@@ -61,7 +62,7 @@ def test_random_queries_find_together_what_they_find_alone(seed, write):
     shape = shape_of_stream(events, nature)
     matcher = matcher_of(shape, texts)
     pieces = random_slices(random, events)
-    tables = [matcher.feed_events(piece) for piece in pieces] + matcher.on_watermark(math.inf)
+    tables = [matcher.process(StageInput.from_events(piece))[0] for piece in pieces] + matcher.on_watermark(math.inf)
     found = told(tables)
     expected = {name: alone(prepared(text, shape), [events]) for name, text in texts.items()}
     for name, text in texts.items():
@@ -98,7 +99,7 @@ def test_the_set_may_change_at_every_event(seed):
                 matcher.subscription_set.take(SubscriptionChange.cancel(name), version)
         matcher.version = version
         matcher.drop_cancelled()
-        tables.append(matcher.feed_events(events.slice(row, 1)))
+        tables.append(matcher.process(StageInput.from_events(events.slice(row, 1)))[0])
     found = told([*tables, *matcher.on_watermark(math.inf)])
     for name, (come, gone) in spans.items():
         seen = [events.slice(row, 1) for row in range(come, gone)]
@@ -117,7 +118,7 @@ def test_the_set_may_change_at_every_event(seed):
 def test_one_that_is_cancelled_loses_its_state():
     events = random_events(Random(3), 40)
     matcher = matcher_of(shape_of_stream(events, PLAIN), {"a": KLEENE.format(-1, -2, -1)})
-    matcher.feed_events(events)
+    matcher.process(StageInput.from_events(events))[0]
     assert matcher.partial_matches > 0
     matcher.subscription_set.take(SubscriptionChange.add("b", KLEENE.format(0, 0, 0)), 2)
     matcher.subscription_set.take(SubscriptionChange.cancel("a"), 3)
@@ -140,7 +141,7 @@ def test_state_is_saved_and_restored(seed):
     matcher = matcher_of(shape, texts)
     tables = []
     for piece in random_slices(random, events):
-        tables.append(matcher.feed_events(piece))
+        tables.append(matcher.process(StageInput.from_events(piece))[0])
         saved = matcher.snapshot()
         turned = dict(reversed(texts.items()))  # numbers are others in the next process
         matcher = matcher_of(shape, turned)
@@ -156,9 +157,9 @@ def test_key_groups_share_the_work():
     events = random_events(random, 60)
     shape = shape_of_stream(events, PLAIN)
     texts = {f"s{k}": KLEENE.format(k % 3 - 1, k % 2 - 2, k % 5) for k in range(12)}
-    whole = told([matcher_of(shape, texts).feed_events(events)])
+    whole = told([matcher_of(shape, texts).process(StageInput.from_events(events))[0]])
     parts = [
-        told([matcher_of(shape, texts, key_group=key_group, key_groups=3).feed_events(events)])
+        told([matcher_of(shape, texts, key_group=key_group, key_groups=3).process(StageInput.from_events(events))[0]])
         for key_group in range(3)
     ]
     assert sum(map(len, parts)) == len(whole) > 3
@@ -207,7 +208,7 @@ def test_only_what_is_routed_reaches_the_plan():
     events = random_events(Random(5), 200)
     texts = {f"s{k}": f"SEQ(A a, B+ b[]) WHERE a.x = {k} and b[i].x > {k} WITHIN 3" for k in range(9)}
     matcher = matcher_of(shape_of_stream(events, PLAIN), texts)
-    matcher.feed_events(events)
+    matcher.process(StageInput.from_events(events))[0]
     (running,) = matcher.patterns.running.values()
     kinds, x = events["type"].to_pylist(), events["x"].to_pylist()
     fits = sum(
@@ -220,7 +221,7 @@ def test_the_same_events_in_other_roles_are_one_match():
     events = pa.table({"b": [1, 2], "t": [1, 2], "row": [0, 1], "type": ["A", "A"], "x": [1, 1]})
     shape = shape_of_stream(events, PLAIN)
     matcher = matcher_of(shape, {"a": "AND(A a, A b) WITHIN 5"})
-    assert told([matcher.feed_events(events)]) == {"a": Counter({(0, 1): 1})}
+    assert told([matcher.process(StageInput.from_events(events))[0]]) == {"a": Counter({(0, 1): 1})}
 
 
 # ---------------------------------------------------------------------------- public calls

@@ -13,5 +13,5 @@ def match_in_order(
 ) -> pa.Table:
     """All matches of a query, or of one with its timed-out partial matches."""
     if isinstance(queries, CompiledQuery):
-        return match_queries((queries,), events, progress).tables[0]
-    return queries.merge(match_queries(queries.queries, events, progress).tables)
+        return match_queries((queries,), events, progress)[0]
+    return queries.merge(match_queries(queries.queries, events, progress))

@@ -45,7 +45,7 @@ def matcher(folder: Path) -> SubscriptionTaskMatcher:
     stage = RoutedSubscriptionStage(
         SubscriptionsSpec(log, log.latest()), source, output, MatcherLimits(), streaming=True
     )
-    return stage.task_matcher(0, 1)
+    return stage.matcher(0, 1)
 
 
 def events(begin: int, end: int) -> pa.Table:

@@ -71,14 +71,13 @@ class CountingStage:
         added = pa.table({"__who": pa.array(who, ADDED.types[0])}, schema=ADDED)
         return RoutedEvents(np.array(rows, np.int64), np.array(places, np.int64), added, version)
 
-    def task_matcher(self, key_group, key_groups):
+    def matcher(self, key_group=0, key_groups=1):
         return Counting(self, key_group, key_groups)
 
-    def match_key_group(self, given, key_group, key_groups):
+    def table_matcher(self, key_group=0, key_groups=1):
         matcher = Counting(self, key_group, key_groups)
         matcher.renew(SubscriptionVersion(self.version, 0))
-        found = [*matcher.process(given), *matcher.on_watermark(math.inf)]
-        return [pa.concat_tables(found)]
+        return matcher
 
     def matches(self, found):
         return found[0].num_rows

@@ -13,14 +13,16 @@ from ensue.engine.interrupts import allow_interrupts
 from ensue.errors import did_you_mean
 from ensue.ir.query import Query
 from ensue.planner.statistics import Statistics
+from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import compile_query
 from ensue.runtime.cost_warning import warn_if_expensive
 from ensue.runtime.query_spec import Name
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
-from ensue.runtime.stage import Progress, UnseenTypes
+from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes, run_to_end
 from ensue.runtime.workload import Workload
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector.event_table import create_schema, drop_bad_times, sort_events
+from ensue.vector.take import create_empty_table
 
 STREAMING = False
 
@@ -56,15 +58,26 @@ def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping
     with allow_interrupts(), mark_waiting():
         for number, work in enumerate(workload.works):
             share = _share(options.progress, number, len(workload.works), seen.num_rows)
-            result = work.match_table(events, share)
-            for output, table in zip(work.outputs, result.tables, strict=True):
-                table, finished = output.convert(table), output.finished
-                results[output.number] = table if finished is None else finished.finish(table)
-            unseen.append(result.unseen)
+            stage = work.as_single_stage()
+            matcher = stage.table_matcher()
+            tables = run_to_end(matcher, StageInput.from_events(events, share))
+            delivered = dict(stage.iterate_outputs(tables))
+            for output in work.outputs:
+                results[output.number] = _finish_result(output, delivered.get(output.number))
+            unseen.append(work.find_unseen(matcher, events, tables))
     if options.progress is not None and seen.num_rows and not events.num_rows:
         options.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
     _warn_of_unseen(unseen, seen, workload)
     return {output.name: results[output.number] for output in workload.outputs}
+
+
+def _finish_result(output: OutputTable, table: pa.Table | None) -> pa.Table:
+    """Sorts, converts and aggregates the result of a table; None: there is no match."""
+    if table is None:
+        table = create_empty_table(output.schema)
+    else:
+        table = output.convert(sort_result(table, output.meaning, output.sorted_by) if output.sorted_by else table)
+    return table if output.finished is None else output.finished.finish(table)
 
 
 def read_ordered(events: Any, options: SourceOptions, types: Collection[str] | None) -> pa.Table:

@@ -22,7 +22,7 @@ from ensue.vector.take import combine_column
 
 _BLOCK = 1 << 20  # tied matches that are sorted event by event at a time
 _WORD = 62  # bits of a sort key
-_KEYS = ["end", "start", "match_id"]
+RESULT_ORDER = ("end", "start", "match_id")
 
 
 def sort_matches(matches: Matches, events: pa.Table, query: Query, schema: Schema, unit: Unit) -> Matches:
@@ -144,16 +144,16 @@ def get_named_columns(query: Query) -> set[str]:
     return {atom.variable for atom in iterate_positive_atoms(query.pattern)}
 
 
-def sort_result(found: pa.Table, query: Query | None, *, by_id: bool = True) -> pa.Table:
-    """Sorts a result of several queries by `end`, `start` and, if `by_id`, `match_id`.
+def sort_result(found: pa.Table, query: Query | None, order: tuple[str, ...] = RESULT_ORDER) -> pa.Table:
+    """Sorts the result of a table by the standard columns `order`.
 
     A result without these columns, or whose query replaces them, is not sorted.
     """
     named = set() if query is None else get_named_columns(query)
-    by = [*_KEYS, "position"] if query is not None and query.all_events else _KEYS
-    if found.num_rows < 2 or not {*by} <= {*found.column_names} - named:
+    standard = (*RESULT_ORDER, "position") if query is not None and query.all_events else RESULT_ORDER
+    if found.num_rows < 2 or not {*standard} <= {*found.column_names} - named:
         return found
-    by = by if by_id else by[:2]
+    by = list(standard if order == RESULT_ORDER else order)
     keys = found.select(by).combine_chunks()
     after, before = keys.slice(1), keys.slice(0, keys.num_rows - 1)
     sorted_ = pa.scalar(True)

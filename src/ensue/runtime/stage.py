@@ -1,5 +1,6 @@
 """The interfaces of operators, pipeline stages and matchers, and the data between them."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -76,6 +77,7 @@ class OutputTable:
     query_number: int
     meaning: Query | None  # None: subscriptions
     flat: bool = False  # events are flat columns
+    sorted_by: tuple[str, ...] = ()  # the result of a table is sorted by them; (): its matches are in order
     finishing: "ResultAggregation | None" = None  # GROUP BY, ORDER BY and FETCH FIRST
 
     def convert(self, table: pa.Table) -> pa.Table:
@@ -121,6 +123,10 @@ class InputFilter:
         return kept
 
 
+SLICE_ROWS = 1 << 20  # rows that a kernel processes before it can be interrupted
+Progress = Callable[[int, int], None]
+
+
 @dataclass(frozen=True, slots=True)
 class StageInput:
     """A batch for a stage: input events, and complex events of earlier stages."""
@@ -128,10 +134,26 @@ class StageInput:
     events: pa.Table  # in stream order
     complex_events: Mapping[str, pa.Table]
     arrival: tuple[str, ...]  # the columns of the arrival order
+    progress: Progress | None = None  # is called with the number of processed and of all events
 
     @classmethod
-    def from_events(cls, events: pa.Table) -> "StageInput":
-        return cls(events, {}, ())
+    def from_events(cls, events: pa.Table, progress: Progress | None = None) -> "StageInput":
+        return cls(events, {}, (), progress)
+
+    def slices(self, rows: int | None = None) -> "Iterator[StageInput]":
+        """Splits a large batch of input events, and reports the progress after each slice."""
+        rows, total = rows or SLICE_ROWS, self.events.num_rows
+        if total <= rows or self.complex_events:
+            yield self
+            self.report(total)
+            return
+        for first in range(0, total, rows):
+            yield replace(self, events=self.events.slice(first, rows), progress=None)
+            self.report(min(first + rows, total))
+
+    def report(self, rows: int) -> None:
+        if self.progress is not None and self.events.num_rows:
+            self.progress(rows, self.events.num_rows)
 
     @property
     def bare(self) -> pa.Table:
@@ -140,6 +162,24 @@ class StageInput:
 
 
 StageMatcher = Matcher[StageInput, list[pa.Table]]
+
+
+class TableMatcher(Protocol):
+    """A matcher of a table, which is one batch and a watermark at infinity. It has no state to save."""
+
+    def process(self, batch: StageInput, /) -> list[pa.Table]: ...
+    def on_watermark(self, now: float, /) -> list[pa.Table]: ...
+
+
+def run_to_end(matcher: TableMatcher, batch: StageInput) -> list[pa.Table]:
+    """Returns the result of all events of a table or of a key group."""
+    first, last = matcher.process(batch), matcher.on_watermark(math.inf)
+    if not first:  # the matcher builds its result at the end
+        return last
+    return [
+        pa.concat_tables(pair) if pair[0].num_rows and pair[1].num_rows else pair[0] if pair[0].num_rows else pair[1]
+        for pair in zip(first, last, strict=True)
+    ]
 
 
 class PipelineStage(Protocol):
@@ -170,11 +210,11 @@ class PipelineStage(Protocol):
     @property
     def limits(self) -> MatcherLimits: ...
 
-    def matcher(self) -> StageMatcher:
-        """An empty matcher for a key group."""
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:
+        """An empty matcher for a key group of a stream."""
 
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        """The result of a key group in batch mode."""
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:
+        """A matcher for all events of a key group at once."""
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         """The number of delivered matches in a result."""
@@ -193,6 +233,12 @@ class FinalStage:
     takes: Mapping[str, pa.Schema] = MappingProxyType({})
     hold = 0
     arrival: tuple[str, ...] = (ARRIVAL,)
+
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:
+        raise NotImplementedError
+
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:
+        return self.matcher(key_group, key_groups)
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables)
@@ -244,12 +290,6 @@ class RoutingStage(Protocol):
     def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
         """Assigns events to key groups. `batch` is None in batch mode."""
 
-    def task_matcher(self, key_group: int, key_groups: int) -> StageMatcher:
-        """An empty matcher for a key group."""
-
-    def match_key_group(self, batch: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
-        """The result of a key group in batch mode."""
-
 
 @runtime_checkable
 class SortingStage(Protocol):
@@ -265,13 +305,6 @@ class VersionedMatcher(Protocol):
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to a version. Called once for each version, in ascending order."""
-
-
-def create_task_matcher(stage: PipelineStage, key_group: int, key_groups: int) -> StageMatcher:
-    """An empty matcher for a key group of any stage."""
-    if isinstance(stage, RoutingStage):
-        return stage.task_matcher(key_group, key_groups)
-    return stage.matcher()
 
 
 @runtime_checkable
@@ -370,24 +403,12 @@ def filter_unseen(events: pa.Table, source: SourceSchema, others: Iterable[Input
     return ~seen
 
 
-SLICE_ROWS = 1 << 20  # rows that a kernel processes before it can be interrupted
-Progress = Callable[[int, int], None]
-
-
 @dataclass(frozen=True, slots=True)
 class UnseenTypes:
     """Event types of a query that did not occur in the events."""
 
     types: frozenset[str] = frozenset()
     defined: tuple[str, ...] = ()  # names of definitions, for hints
-
-
-@dataclass(frozen=True, slots=True)
-class TableResult:
-    """The result of an operator in batch mode."""
-
-    tables: list[pa.Table]
-    unseen: UnseenTypes = UnseenTypes()
 
 
 class QueryOperator(Protocol):
@@ -409,8 +430,8 @@ class QueryOperator(Protocol):
     def rows(self) -> Rows | None:
         """Selects the events that can change the result; None: all of them."""
 
-    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """The result in batch mode; the events are in stream order."""
+    def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:
+        """The event types of its queries that did not occur in a table, if that may be a mistake."""
 
     def chains(self) -> tuple[tuple[PipelineStage, ...], ...]:
         """Its stages, as independent pipelines."""
@@ -462,6 +483,9 @@ class PlannedQueries:
     works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], Iterable[QueryOperator]]  # for numbered outputs
 
 
-def build_output(spec: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
+def build_output(
+    spec: QuerySpec, schema: pa.Schema, meaning: Query | None, sorted_by: tuple[str, ...] = ()
+) -> OutputTable:
     """The only output of a query, not numbered yet."""
-    return OutputTable(0, "" if spec.name is None else spec.name, schema, spec.number, meaning)
+    name = "" if spec.name is None else spec.name
+    return OutputTable(0, name, schema, spec.number, meaning, sorted_by=sorted_by)

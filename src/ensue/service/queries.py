@@ -15,12 +15,13 @@ from ensue.errors import LimitError, QueryError, ServiceError
 from ensue.ir.subscription import Region
 from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.subscription_matcher import match_table
+from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import compile_subscription_set
 from ensue.operators.subscriptions.subscription_why_not import explain_missing_match
 from ensue.operators.subscriptions.templates.template_engine import LEAST
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.runtime.stage import StageInput, run_to_end
 from ensue.service.errors import NotFoundError
 from ensue.service.event_columns import EventColumns
 from ensue.service.notification_rules import encode_matches, to_json_values
@@ -90,7 +91,8 @@ def run_trial(
     while matches is None:
         try:
             ordered = sort_events(events, columns.shape)
-            matches = match_table(ordered, subscription_set, 1, bounds, progress=progress)
+            matcher = SubscriptionMatcher(subscription_set, bounds, version=1)
+            (matches,) = run_to_end(matcher, StageInput.from_events(ordered, progress))
         except (LimitError, _OverTimeError) as error:
             rows = events.num_rows // 4
             cut = "too slow" if isinstance(error, _OverTimeError) else "too many matches"

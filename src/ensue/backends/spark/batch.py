@@ -34,7 +34,7 @@ from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.runtime.cost_warning import warn_if_expensive
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
-from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput
+from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput, run_to_end
 from ensue.runtime.tasks.task import get_input_schema
 from ensue.runtime.tasks.wire_format import PackedTable, pack_events, pack_outputs, pack_routed_events, unpack_table
 from ensue.runtime.workload import Workload
@@ -148,7 +148,7 @@ class OnlyStage:
             return
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
-        for _, matches in stage.iterate_outputs(stage.match_batch(StageInput(ordered, {}, (ARRIVAL,)))):
+        for _, matches in stage.iterate_outputs(run_to_end(stage.table_matcher(), StageInput(ordered, {}, (ARRIVAL,)))):
             table = output.convert(matches).cast(output.schema)
             yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
@@ -246,16 +246,14 @@ def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Tabl
 
 def _match_stage(chain: Pipeline, number: int, events: pa.Table, layers: dict[str, pa.Table]) -> Iterator[PackedTable]:
     """Match the events of some key groups in a stage."""
-    batch = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,))
+    batch, key_group, key_groups = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,)), 0, 1
     if chain.spreads is not None:
         key_groups = chain.count_key_groups(number)
         # each key group has its own partition
         partitions = [spark_hash(key) % key_groups for key in compute_state_keys(key_groups)]
-        place = partitions.index(get_partition_id())
-        outputs = chain.spreads.match_key_group(batch, place, key_groups)
-    else:
-        outputs = chain.stages[number].match_batch(batch)
-    return pack_outputs(chain, number, outputs)
+        key_group = partitions.index(get_partition_id())
+    matcher = chain.stages[number].table_matcher(key_group, key_groups)
+    return pack_outputs(chain, number, run_to_end(matcher, batch))
 
 
 def _in_order(events: pa.Table, chain: Pipeline, number: int, bad_events: str = "raise") -> pa.Table:

@@ -1,6 +1,5 @@
 """Explains queries with JOIN ARCHIVE: as text, with the figures of a run, and as a picture."""
 
-import math
 from time import perf_counter
 
 import pyarrow as pa
@@ -27,8 +26,7 @@ from ensue.planner.physical_plan import PhysicalPlan
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
 from ensue.runtime.options import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import SLICE_ROWS, OutputTable, StageInput
-from ensue.vector.event_table import split_table
+from ensue.runtime.stage import OutputTable, StageInput, run_to_end
 
 
 class ArchiveJoinExplainer:
@@ -114,13 +112,9 @@ class ArchiveJoinExplainer:
         """Returns the plan with the reads and matches of a run over ordered events."""
         stage = self._operator.as_single_stage()
         began = perf_counter()
-        matcher = stage.matcher()
+        matcher = stage.table_matcher()
         assert isinstance(matcher, ArchiveJoinMatcher)
-        pieces = split_table(ordered, SLICE_ROWS)
-        results = [
-            *(matcher.process(StageInput.from_events(piece)) for piece in pieces),
-            matcher.on_watermark(math.inf),
-        ]
+        result = run_to_end(matcher, StageInput.from_events(ordered))
         seconds = perf_counter() - began
         names = list(dict.fromkeys(join.archive for join in self.query.joins))
         reading = {name: matcher.archived[name].reading for name in names}
@@ -128,7 +122,7 @@ class ArchiveJoinExplainer:
             ReadCounts(c.reads, c.files, c.rows, c.events, *matcher.count_matches(name)) for name, c in reading.items()
         ]
         reading_seconds = sum(counts.seconds for counts in reading.values())
-        rows = sum(table.num_rows for tables in results for table in tables)
+        rows = sum(table.num_rows for table in result)
         figures = analyze_archive_join(
             self.prepared.decision, names, read, matcher.lookup_count, ordered.num_rows, rows,
             (("reading", reading_seconds), ("all", seconds)),

@@ -72,6 +72,10 @@ class ArchiveJoinMatcher:
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns the rows of live matches whose archived matches are decided."""
+        results = [self._process_slice(piece) for piece in batch.slices()]
+        return results[0] if len(results) == 1 else [pa.concat_tables(t) for t in zip(*results, strict=True)]
+
+    def _process_slice(self, batch: StageInput) -> list[pa.Table]:
         events = batch.bare
         if not events.num_rows:
             return [query.joining.nothing() for query in self.queries]

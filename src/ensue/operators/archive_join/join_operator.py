@@ -1,6 +1,5 @@
 """The operator of queries with JOIN ARCHIVE, and stages that write their events to an archive."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +21,7 @@ from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import select_patterns
 from ensue.operators.match.match_operator import create_matcher, parse_query
 from ensue.planner.limits import MatcherLimits
-from ensue.projection.time_order import sort_result
+from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.options import ArchiveSet
@@ -31,7 +30,6 @@ from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
 from ensue.runtime.stage import (
     ARRIVAL,
-    SLICE_ROWS,
     ArchiveBatch,
     ArchiveSink,
     ArchiveWritingStage,
@@ -42,17 +40,16 @@ from ensue.runtime.stage import (
     PipelineStage,
     PlannedQueries,
     PlanRequest,
-    Progress,
     StageInput,
     StageMatcher,
-    TableResult,
+    TableMatcher,
     UnseenTypes,
     build_output,
     union_types,
 )
 from ensue.vector.arrow_types import Unit
-from ensue.vector.event_table import split_table
 
+BY_TIME = RESULT_ORDER[:2]
 OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
 
@@ -86,7 +83,9 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
         selected = tuple(outputs[spec][0] for spec in compiled)
         yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.archive_set, call.source)
 
-    delivered = {spec: (build_output(spec, query.joining.result, query.meaning),) for spec, query in compiled.items()}
+    delivered = {
+        spec: (build_output(spec, query.joining.result, query.meaning, BY_TIME),) for spec, query in compiled.items()
+    }
     return PlannedQueries(delivered, build_operators)
 
 
@@ -119,23 +118,7 @@ class ArchiveJoinOperator:
     def reads(self) -> InputFilter:
         return InputFilter(union_types(stage.reads for (stage,) in self.chains()))
 
-    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        matcher = self.as_single_stage().matcher()
-        batches: list[list[pa.Table]] = []
-        done = 0
-        for piece in split_table(events, SLICE_ROWS):
-            batches.append(matcher.process(StageInput.from_events(piece)))
-            done += piece.num_rows
-            if progress is not None:
-                progress(done, events.num_rows)
-        batches.append(matcher.on_watermark(math.inf))
-        tables = [
-            sort_result(pa.concat_tables(pieces), output.meaning, by_id=False)
-            for output, pieces in zip(self.outputs, zip(*batches, strict=True), strict=True)
-        ]
-        return TableResult(tables, self._find_unseen(events))
-
-    def _find_unseen(self, events: pa.Table) -> UnseenTypes:
+    def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         """Returns the types that live queries name and no event has."""
         column = self.source.shape.schema.type_column
         if column is None or not events.num_rows:
@@ -225,7 +208,7 @@ class ArchiveJoinStage(FinalStage):
         archive_set = replace(self.archive_set, archives={**self.archive_set.archives, **archives})
         return replace(self, archive_set=archive_set)
 
-    def matcher(self) -> StageMatcher:
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
         live = [query.live for query in self.queries]
         patterns = select_patterns(live)
         matcher: StageMatcher
@@ -235,14 +218,6 @@ class ArchiveJoinStage(FinalStage):
             matcher = CompositeMatcher([side.matcher() for side in live])
         archived = {name: self.archive_set.open_archived_events(name, self.queries[0].unit) for name in self.archives}
         return ArchiveJoinMatcher(matcher, self.queries, archived, self.source.shape)
-
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        matcher, pieces = self.matcher(), split_table(batch.bare, SLICE_ROWS)
-        batches = [
-            *(matcher.process(StageInput.from_events(piece)) for piece in pieces),
-            matcher.on_watermark(math.inf),
-        ]
-        return [pa.concat_tables(tables) for tables in zip(*batches, strict=True)]
 
 
 # ---------------------------------------------------------------------------- archive writers
@@ -288,15 +263,15 @@ class ArchiveWriterStage:
     def limits(self) -> MatcherLimits:
         return self.inner.limits
 
-    def matcher(self) -> StageMatcher:
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:
         assert self.archive_set.own is not None
         shape = self.archive_set.archives[self.archive_set.own].shape
         unit: Unit = "ns" if "ns" in (shape.unit, self.source.shape.unit) else "us"
         past = self.archive_set.open_archived_events(self.archive_set.own, unit)
-        return ArchiveWriterMatcher(self.inner.matcher(), past, self.source)
+        return ArchiveWriterMatcher(self.inner.matcher(key_group, key_groups), past, self.source)
 
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        return self.inner.match_batch(batch)
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:
+        return self.inner.table_matcher(key_group, key_groups)
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         return self.inner.matches(found)

@@ -102,7 +102,7 @@ class PatternSide:
         """Returns the matches in complete ordered events, in time order."""
         if not events.num_rows:
             return create_empty_table(self.side.schema)
-        return match_queries((self.prepared,), events, ordered=True).tables[0]
+        return match_queries((self.prepared,), events)[0]
 
     def matcher(self) -> LiveMatcher:
         return LiveMatcher(self.prepared)

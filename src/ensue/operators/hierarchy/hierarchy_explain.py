@@ -13,7 +13,7 @@ from ensue.engine.engine import Engine
 from ensue.engine.program import format_kernel
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, compile_stages
-from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step, slices_by_time
+from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step
 from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.planner.explain.hierarchy_text import LayerPlan, draw_hierarchy, explain_hierarchy, name_layer
@@ -26,7 +26,7 @@ from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
 from ensue.vector.column_values import arrow_type
-from ensue.vector.event_table import StreamSchema, create_union_schema, get_end_times
+from ensue.vector.event_table import StreamSchema, create_union_schema, get_end_times, split_table
 
 
 def explain_compiled_hierarchy(compiled: CompiledHierarchy, more: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -156,7 +156,7 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
 
 def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
     live = _CountingMatcher(hierarchy)
-    for piece in slices_by_time(events, hierarchy.shape, PIECE):
+    for piece in split_table(events, PIECE):
         live.process(StageInput.from_events(piece))
         now = get_end_times(piece, hierarchy.shape)[-1].item()
         live.on_watermark(now)  # so that expired matches are not counted

@@ -1,7 +1,7 @@
 """Matches a hierarchy: the matches of each layer are input events of the layers above."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.runtime.stage import StageInput
 from ensue.vector import evaluation
-from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import create_empty_table
 
@@ -240,7 +239,17 @@ class HierarchyMatcher(LayeredMatcher):
         self._starts = _StartPositions(prepared)
 
     def process(self, batch: StageInput) -> list[pa.Table]:
-        events = batch.bare
+        results: list[list[pa.Table]] = []
+        for piece in batch.slices():
+            if results:  # what is not returned yet takes memory
+                self.set_foreign_memory(sum(table.nbytes for tables in results for table in tables))
+            results.append(self._process_slice(piece.bare))
+        if len(results) == 1:
+            return results[0]
+        self.set_foreign_memory(0)
+        return [pa.concat_tables(tables) for tables in zip(*results, strict=True)]
+
+    def _process_slice(self, events: pa.Table) -> list[pa.Table]:
         if not events.num_rows:
             return [create_empty_table(schema) for schema in self.prepared.delivered.values()]
         at = np.arange(self.rows, self.rows + events.num_rows)
@@ -285,16 +294,6 @@ class _StartPositions:
         begun = np.minimum(at, first + np.searchsorted(all_ends, starts, side="right"))
         self.ends = all_ends if self.span is None else all_ends[all_ends >= now - self.span]
         return begun, now
-
-
-def slices_by_time(events: pa.Table, shape: StreamSchema, size: int) -> Iterator[pa.Table]:
-    """Slices events into about `size` rows each; events of the same time stay together."""
-    times, begin = get_end_times(events, shape), 0
-    while begin < events.num_rows:
-        last = min(begin + size, events.num_rows) - 1
-        end = int(np.searchsorted(times, times[last], side="right"))
-        yield events.slice(begin, end - begin)
-        begin = end
 
 
 def concat_tables(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:

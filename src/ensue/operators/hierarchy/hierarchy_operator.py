@@ -1,6 +1,5 @@
 """The operator of hierarchies, and the stages into which keys split their layers."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,25 +10,22 @@ from ensue.cached import cached_property
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledStage, compile_stages
-from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher, concat_tables, slices_by_time
+from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_planner import compile_layers, find_columns_by_query, select_visible_columns
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
 from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
 from ensue.planner.hierarchy_stages import StagePlan
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.stage import (
+    ARRIVAL,
     BATCH,
     ROW,
-    SLICE_ROWS,
     InputFilter,
     OutputTable,
-    Progress,
-    StageInput,
     StageMatcher,
-    TableResult,
+    TableMatcher,
     UnseenTypes,
     union_types,
 )
@@ -71,27 +67,11 @@ class HierarchyOperator:
     def reads(self) -> InputFilter:
         return InputFilter(union_types(map(_build_input_filter, self.stages)))
 
-    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        live = HierarchyMatcher(self.hierarchy)
-        batches, held = [], 0
-        for piece in slices_by_time(events, self.hierarchy.shape, SLICE_ROWS):
-            batches.append(live.process(StageInput.from_events(piece)))
-            held += sum(table.nbytes for table in batches[-1])
-            live.set_foreign_memory(held)
-            if progress is not None:
-                progress(live.rows, events.num_rows)
-        batches.append(live.on_watermark(math.inf))
-        results = {
-            name: concat_tables(schema, [tables[k] for tables in batches])
-            for k, (name, schema) in enumerate(self.hierarchy.delivered.items())
-        }
-        tables = [sort_result(results[o.name], o.output.meaning) for o in self.levels]
-        return TableResult(tables, self._find_unseen(results))
-
-    def _find_unseen(self, results: Mapping[str, pa.Table]) -> UnseenTypes:
+    def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         """Returns all event types if a top query has no match: one of them may be misspelt."""
         hierarchy = self.hierarchy.hierarchy
-        if all(results[name].num_rows for name in hierarchy.top_queries):
+        matched = {name for name, table in zip(self.hierarchy.delivered, result, strict=True) if table.num_rows}
+        if matched.issuperset(hierarchy.top_queries):
             return UnseenTypes()
         atoms = (a for query in hierarchy.queries for a in iterate_positive_atoms(query.pattern))
         named = {name for atom in atoms for name in get_type_names(atom.type)}
@@ -153,8 +133,11 @@ class HierarchyStage:
         who = "one task, on one core, will match its events"
         return f"nothing splits the stream of {names}: {who}"
 
-    def matcher(self) -> StageMatcher:
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
         return self._create_matcher(self.arrival)
+
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
+        return self._create_matcher((ARRIVAL,))
 
     def _create_matcher(self, arrival: tuple[str, ...]) -> HierarchyStageMatcher | HierarchyMatcher:
         """Layers number their events themselves if no event passes between stages."""
@@ -162,11 +145,6 @@ class HierarchyStage:
         if stage.cut:
             return HierarchyStageMatcher(stage, arrival)
         return HierarchyMatcher(replace(stage.hierarchy, layers=stage.layers))
-
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        matcher = self._create_matcher(batch.arrival)
-        fed, finished = matcher.process(batch), matcher.on_watermark(math.inf)
-        return [pa.concat_tables(pair) for pair in zip(fed, finished, strict=True)]
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables[: len(self.prepared.delivered)])

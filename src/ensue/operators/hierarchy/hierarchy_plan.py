@@ -13,6 +13,7 @@ from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy, compi
 from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
 from ensue.printing.pattern_printer import format_query
+from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.options import RunOptions
 from ensue.runtime.query_spec import Name, QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
@@ -68,7 +69,7 @@ def _list_outputs(hierarchy: _MergedHierarchy, spec: QuerySpec) -> Iterator[Outp
     compiled = hierarchy.prepared
     meaning = {layer.layer.name: layer.layer.meaning for layer in compiled.layers}
     for layer, name in hierarchy.levels[spec]:
-        yield OutputTable(0, name, compiled.delivered[layer], spec.number, meaning[layer])
+        yield OutputTable(0, name, compiled.delivered[layer], spec.number, meaning[layer], sorted_by=RESULT_ORDER)
 
 
 def _compile_hierarchies(

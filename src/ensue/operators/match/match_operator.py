@@ -1,10 +1,9 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -18,12 +17,11 @@ from ensue.ir.user_operator import UserOperator
 from ensue.parser.pattern_parser import parse_statement
 from ensue.planner.limits import MatcherLimits
 from ensue.printing.pattern_printer import format_query
-from ensue.projection.time_order import sort_result
+from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.stage import (
-    SLICE_ROWS,
     FinalStage,
     InputFilter,
     OutputTable,
@@ -32,12 +30,13 @@ from ensue.runtime.stage import (
     Progress,
     StageInput,
     StageMatcher,
-    TableResult,
+    TableMatcher,
     UnseenTypes,
     build_output,
+    run_to_end,
 )
 from ensue.runtime.timeout_rewrite import TimeoutQueries, compile_with_timeouts
-from ensue.vector.event_table import Rows, split_table
+from ensue.vector.event_table import Rows
 from ensue.vector.match_rows import Matches
 
 
@@ -66,7 +65,11 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
         selected = tuple(outputs[spec][0] for spec in bundles)
         yield MatchOperator(tuple(bundles.values()), selected, call.is_single)
 
-    delivered = {spec: (build_output(spec, bundle.result, bundle.main.query),) for spec, bundle in bundles.items()}
+    delivered = {}
+    for spec, bundle in bundles.items():
+        unsorted = len(bundle.queries) > 1 or is_summarized(bundle.main.query)
+        order = RESULT_ORDER if unsorted else ()
+        delivered[spec] = (build_output(spec, bundle.result, bundle.main.query, order),)
     return PlannedQueries(delivered, build_operators)
 
 
@@ -108,14 +111,8 @@ class MatchOperator:
             return None
         return partial(find_relevant_rows, self.prepared[0])
 
-    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        result = match_queries(self.prepared, events, progress, ordered=True)
-        tables = iter(result.tables)
-        merged = [b.merge([next(tables) for _ in b.queries]) for b in self.bundles]
-        for number, bundle in enumerate(self.bundles):
-            if len(bundle.queries) > 1 or is_summarized(bundle.main.query):
-                merged[number] = sort_result(merged[number], bundle.main.query)
-        return TableResult(merged, result.unseen)
+    def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
+        return UnseenTypes(cast(QueriesTableMatcher, matcher).unseen)
 
     def chains(self) -> "tuple[tuple[MatchStage, ...], ...]":
         """Groups the queries by partition key; each group is a chain of one stage."""
@@ -192,11 +189,11 @@ class MatchStage(FinalStage):
     def limits(self) -> MatcherLimits:
         return self.bundles[0].main.planning.limits
 
-    def matcher(self) -> StageMatcher:
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
         return create_matcher(self.prepared, self.reads, self.limits, shared=self.shared)
 
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        return match_queries(self.prepared, batch.bare).tables
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
+        return create_table_matcher(self.prepared)
 
     def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         remaining = iter(tables)
@@ -229,27 +226,49 @@ def create_matcher(
     return create(queries)
 
 
-def match_queries(
-    queries: Sequence[CompiledQuery], events: pa.Table, progress: Progress | None = None, *, ordered: bool = False
-) -> TableResult:
-    """Matches each query in one pass over complete events.
+class QueriesTableMatcher(TableMatcher, Protocol):
+    """Matches one or several queries over a table."""
 
-    `ordered` sorts the results by the times of matches.
-    """
+    @property
+    def unseen(self) -> frozenset[str]:
+        """The types of positive events that did not occur."""
+
+
+class QueryTableMatcher:
+    """Matches a query over a table; the result is gathered from the table at the end."""
+
+    def __init__(self, query: CompiledQuery) -> None:
+        self.query = query
+        self.engine = query.engine()
+        self._events: pa.Table | None = None
+        self._matches: list[Matches] = []
+
+    def process(self, batch: StageInput) -> list[pa.Table]:
+        self._events = batch.bare
+        self._matches += [self.engine.process(piece.bare) for piece in batch.slices()]
+        return []
+
+    def on_watermark(self, now: float) -> list[pa.Table]:
+        assert self._events is not None
+        matches = concat_deliveries(self.engine, [*self._matches, self.engine.on_watermark(now)])
+        return [build_result(self.query, sort_by_time(self.query, matches, self._events), self._events)]
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        return find_unseen_types(self.query, self.engine)
+
+
+def create_table_matcher(queries: Sequence[CompiledQuery]) -> QueriesTableMatcher:
+    """Creates a matcher of queries over a table; several share one scan of the events."""
     if len(queries) > 1:
-        from ensue.operators.match.shared_engine import TableScan
+        from ensue.operators.match.shared_engine import SharedTableMatcher
 
-        scan = TableScan(queries, ordered=ordered)
-        return TableResult(scan.match(events, progress), UnseenTypes(frozenset(scan.unseen)))
-    (query,) = queries
-    engine = query.engine()
-    pieces: list[Matches] = []
-    for batch in split_table(events, SLICE_ROWS):
-        pieces.append(engine.process(batch))
-        if progress is not None:
-            progress(engine.rows, events.num_rows)
-    unseen = UnseenTypes(find_unseen_types(query, engine))
-    matches = concat_deliveries(engine, [*pieces, engine.on_watermark(math.inf)])
-    if ordered:
-        matches = sort_by_time(query, matches, events)
-    return TableResult([build_result(query, matches, events)], unseen)
+        return SharedTableMatcher(queries)
+    return QueryTableMatcher(queries[0])
+
+
+def match_queries(
+    queries: Sequence[CompiledQuery], events: pa.Table, progress: Progress | None = None
+) -> list[pa.Table]:
+    """Matches each query over a table of events in stream order."""
+    return run_to_end(create_table_matcher(queries), StageInput.from_events(events, progress))

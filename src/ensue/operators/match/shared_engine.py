@@ -21,10 +21,10 @@ from ensue.planner.layout_signature import get_state_layout
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, sort_by_time
+from ensue.runtime.stage import StageInput
 from ensue.schema import Types, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
-from ensue.vector.event_table import split_table
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, take_values
 
@@ -228,34 +228,36 @@ def count_uses(watchers: Sequence[SharedEngine]) -> ScanUses:
 # ---------------------------------------------------------------------------- complete tables
 
 BLOCK = 1 << 22  # events that are scanned at a time
-Progress = Callable[[int, int], None]
 
 
-class TableScan:
-    """Matches several queries over complete events in one scan."""
+class SharedTableMatcher:
+    """Matches several queries over a table in one scan; the results are gathered from the table at the end."""
 
-    def __init__(self, queries: Sequence[CompiledQuery], *, ordered: bool = False) -> None:
+    def __init__(self, queries: Sequence[CompiledQuery], *, block: int | None = None) -> None:
         self.queries = list(queries)
-        self.ordered = ordered  # results are sorted by the times of matches
-        self.unseen: set[str] = set()  # types that no event had
+        self.block = block or BLOCK
+        self.unseen: frozenset[str] = frozenset()  # types that no event had
+        self._batch: StageInput | None = None
 
-    def match(self, events: pa.Table, progress: Progress | None = None, *, block: int = BLOCK) -> list[pa.Table]:
-        """Returns the result of each query for events in stream order."""
-        watchers = create_shared_engines(self.queries)
+    def process(self, batch: StageInput) -> list[pa.Table]:
+        events = batch.bare
         columns = [combine_column(events, name) for name in events.column_names]
-        events = pa.table(columns, schema=events.schema)
-        matches_of: dict[int, Matches] = {}
-        if events.num_rows <= block:
-            self._in_one_block(watchers, events, matches_of, progress)
-        else:
-            self._in_blocks(watchers, events, matches_of, progress, block)
-        return self._build_results(matches_of, events)
+        self._batch = replace(batch, events=pa.table(columns, schema=events.schema), arrival=())
+        return []
 
-    def _in_one_block(
-        self, watchers: list[SharedEngine], events: pa.Table, matches_of: dict[int, Matches], progress: Progress | None
-    ) -> None:
+    def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
+        assert self._batch is not None
+        watchers = create_shared_engines(self.queries)
+        matches_of: dict[int, Matches] = {}
+        if self._batch.events.num_rows <= self.block:
+            self._in_one_block(watchers, self._batch, matches_of)
+        else:
+            self._in_blocks(watchers, self._batch, matches_of)
+        return self._build_results(matches_of, self._batch.events)
+
+    def _in_one_block(self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         """Runs one engine after the other, since none has to wait for more events."""
-        block = self._block(watchers, events)
+        block = self._block(watchers, batch.events)
         self.unseen = self._missing_types(watchers, block)
         total, held = len(watchers), 0
         while watchers:
@@ -267,26 +269,17 @@ class TableScan:
                 matches = renumber_rows(matches, rows)
             matches_of.update(dict.fromkeys(watcher.members, matches))
             held += matches.nbytes
-            if progress is not None:
-                progress((total - len(watchers)) * events.num_rows // total, events.num_rows)
+            batch.report((total - len(watchers)) * batch.events.num_rows // total)
 
-    def _in_blocks(
-        self,
-        watchers: list[SharedEngine],
-        events: pa.Table,
-        matches_of: dict[int, Matches],
-        progress: Progress | None,
-        size: int,
-    ) -> None:
+    def _in_blocks(self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         pieces: list[list[Matches]] = [[] for _ in watchers]
         numbers: list[list[Ints]] = [[] for _ in watchers]
         held = [0] * len(watchers)
-        unseen: set[str] | None = None
+        unseen: list[frozenset[str]] = []
         done = 0
-        for part in split_table(events, size):
-            block = self._block(watchers, part)
-            without = self._missing_types(watchers, block)
-            unseen = without if unseen is None else unseen & without
+        for part in batch.slices(self.block):
+            block = self._block(watchers, part.events)
+            unseen.append(self._missing_types(watchers, block))
             for k, watcher in enumerate(watchers):
                 watcher.engine.set_foreign_memory(sum(held) - held[k])
                 fed, rows = watcher.process(block, lasting=True)
@@ -294,9 +287,7 @@ class TableScan:
                 held[k] += fed.nbytes
                 numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
             done += block.count
-            if progress is not None:
-                progress(done, events.num_rows)
-        self.unseen = unseen or set()
+        self.unseen = frozenset.intersection(*unseen)
         for k, watcher in enumerate(watchers):
             matches = concat_deliveries(watcher.engine, [*pieces[k], watcher.engine.on_watermark(math.inf)])
             matches = renumber_rows(matches, np.concatenate(numbers[k]))
@@ -307,11 +298,11 @@ class TableScan:
         _, schema = shape.physical(self.queries[0].query)
         return EventBlock(events, schema, shape.unit, count_uses(watchers))
 
-    def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> set[str]:
+    def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> frozenset[str]:
         """Returns the types of positive events that a block lacks."""
         roles = [r for w in watchers for r in w.prepared.plan.roles if not r.negative]
         names = {name for role in roles for name in get_type_names(role.type)}
-        return {name for name in names if not block.has_type(name)}
+        return frozenset(name for name in names if not block.has_type(name))
 
     def _build_results(self, matches_of: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
         """Builds the result tables; ordinals and hashes of events are computed once for all."""
@@ -330,8 +321,6 @@ class TableScan:
         places[rows] = np.arange(len(rows))
         built = []
         for number, prepared in enumerate(self.queries):
-            matches = renumber_rows(matches_of[number], places)
-            if self.ordered:
-                matches = sort_by_time(prepared, matches, known)
+            matches = sort_by_time(prepared, renumber_rows(matches_of[number], places), known)
             built.append(build_result(prepared, matches, known, hashes))
         return built

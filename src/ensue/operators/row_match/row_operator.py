@@ -31,9 +31,9 @@ from ensue.runtime.stage import (
     OutputTable,
     PlannedQueries,
     PlanRequest,
-    Progress,
     StageInput,
-    TableResult,
+    TableMatcher,
+    UnseenTypes,
     build_output,
 )
 
@@ -59,11 +59,33 @@ class RowPatternStage(FinalStage):
     def limits(self) -> MatcherLimits:
         return self.clauses[0].limits
 
-    def matcher(self) -> CompositeMatcher[RowPatternMatcher]:
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> CompositeMatcher[RowPatternMatcher]:  # noqa: ARG002
+        for clause in self.clauses:
+            require_streamable(clause, self.source)
         return CompositeMatcher([RowPatternMatcher(c, self.source) for c in self.clauses])
 
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        return [clause.match_complete(batch.events, batch.arrival) for clause in self.clauses]
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
+        return ClauseTableMatcher(self.clauses)
+
+
+class ClauseTableMatcher:
+    """Matches clauses over a table, whose rows each clause sorts itself."""
+
+    def __init__(self, clauses: Sequence[CompiledClause]) -> None:
+        self.clauses = clauses
+        self._batch: StageInput | None = None
+
+    def process(self, batch: StageInput) -> list[pa.Table]:
+        self._batch = batch
+        return []
+
+    def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
+        batch, result = self._batch, []
+        assert batch is not None
+        for number, clause in enumerate(self.clauses, 1):
+            result.append(clause.match_complete(batch.events, batch.arrival))
+            batch.report(batch.events.num_rows * number // len(self.clauses))
+        return result
 
 
 def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
@@ -143,13 +165,8 @@ class RowPatternOperator:
     expected: tuple[CompiledQuery, ...] = ()  # results of clauses are not estimated
     reads: InputFilter = _ALL_ROWS
 
-    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        tables = []
-        for number, clause in enumerate(self.clauses, 1):
-            tables.append(clause.match_complete(events))
-            if progress is not None:
-                progress(events.num_rows * number // len(self.clauses), events.num_rows)
-        return TableResult(tables)
+    def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
+        return UnseenTypes()
 
     def chains(self) -> tuple[tuple[RowPatternStage, ...], ...]:
         """Groups the clauses by partition key; each group is a chain of one stage."""
@@ -160,9 +177,7 @@ class RowPatternOperator:
         return tuple((self._stage(key),) for key in keys)
 
     def as_single_stage(self) -> RowPatternStage:
-        """Creates one stage with all clauses, where one task gets all rows as they arrive."""
-        for clause in self.clauses:
-            require_streamable(clause, self.source)
+        """Creates one stage with all clauses, where one task gets all rows."""
         return RowPatternStage(self.clauses, self.outputs, self.source, ())
 
     def _stage(self, key: tuple[str, ...]) -> RowPatternStage:

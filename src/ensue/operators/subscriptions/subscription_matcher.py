@@ -1,6 +1,5 @@
 """Matches all subscriptions of a set incrementally."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,11 +22,11 @@ from ensue.operators.subscriptions.templates.template_table import decode_patter
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
 from ensue.runtime.event_buffer import EventBuffer
-from ensue.runtime.stage import Progress, StageInput
+from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import decode_text, get_indices, text_parts, to_single_array, validity
 from ensue.vector.column_values import from_arrow
-from ensue.vector.event_table import StreamSchema, split_table
+from ensue.vector.event_table import StreamSchema
 from ensue.vector.geo_columns import read_places
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import create_empty_table, take_rows
@@ -79,14 +78,16 @@ def _hashes(array: pa.Array) -> Any:
 FORMAT = 1
 VALUE_BYTES = 256  # approximate size of a value, with its share of lists and events
 SLICE = 1 << 16  # events that are routed and matched together
-FIRST_SLICE = 1 << 10  # of a table: its duration decides whether compiling pays off
+FIRST_SLICE = 1 << 10  # its duration decides whether compiling pays off
 Ints = npt.NDArray[np.int64]
 
 
 class SubscriptionMatcher:
     """Matches the subscriptions of a set, all of them or those of one task."""
 
-    def __init__(self, subscriptions: SubscriptionSet, limits: MatcherLimits, key_group: int = -1) -> None:
+    def __init__(
+        self, subscriptions: SubscriptionSet, limits: MatcherLimits, key_group: int = -1, *, version: int = 0
+    ) -> None:
         self.subscription_set = subscriptions
         self._bound = bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
@@ -100,7 +101,7 @@ class SubscriptionMatcher:
         self.schema = build_notification_schema(subscriptions.shape)
         self.rows = 0  # events so far
         self.routed = 0  # events that are relevant to a subscription
-        self.version = 0  # of the set
+        self.version = version  # of the set
 
     def limit_each(self, each: MatcherLimits) -> None:
         """Limits memory and matches per subscription, on average if they share nodes."""
@@ -153,14 +154,15 @@ class SubscriptionMatcher:
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
-        return [self.feed_events(batch.bare)]
-
-    def feed_events(self, events: pa.Table) -> pa.Table:
-        """Returns what the next input events complete."""
-        tables = [
-            self._feed_slice(piece, np.full(piece.num_rows, self.version)) for piece in split_table(events, SLICE)
-        ]
-        return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+        events, tables, done = batch.events.select(self.subscription_set.shape.arrow.names), [], 0
+        size = SLICE if self.rows else FIRST_SLICE
+        while done < events.num_rows:
+            piece = events.slice(done, size)
+            tables.append(self._feed_slice(piece, np.full(piece.num_rows, self.version)))
+            done += piece.num_rows
+            batch.report(done)
+            size = min(8 * size, SLICE)
+        return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
     def _feed_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
         rows, leaves = self.subscription_set.route(events)
@@ -331,24 +333,3 @@ class SubscriptionMatcher:
             if name in here:
                 reordered[:, here[name]] = column
         return reordered
-
-
-def match_table(
-    events: pa.Table,
-    subscriptions: SubscriptionSet,
-    version: int,
-    limits: MatcherLimits,
-    key_group: int = -1,
-    progress: Progress | None = None,
-) -> pa.Table:
-    """Matches a set, or one of its tasks, on complete events."""
-    matcher = SubscriptionMatcher(subscriptions, limits, key_group)
-    matcher.version = version
-    tables = []
-    size = FIRST_SLICE
-    while matcher.rows < events.num_rows:
-        tables.append(matcher.feed_events(events.slice(matcher.rows, size)))
-        size = min(8 * size, SLICE)
-        if progress is not None:
-            progress(matcher.rows, events.num_rows)
-    return pa.concat_tables([*tables, *matcher.on_watermark(math.inf)])

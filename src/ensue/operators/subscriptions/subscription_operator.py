@@ -19,11 +19,12 @@ from ensue.operators.subscriptions.subscription_loader import (
     load_on_driver,
     write_due_snapshot,
 )
-from ensue.operators.subscriptions.subscription_matcher import SLICE, SubscriptionMatcher, match_table
+from ensue.operators.subscriptions.subscription_matcher import SLICE, SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import (
     SubscriptionSet,
     compile_subscription_set,
-    reuse_subscription_set,
+    return_subscription_set,
+    take_subscription_set,
 )
 from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.planner.limits import MatcherLimits
@@ -41,12 +42,12 @@ from ensue.runtime.stage import (
     OutputTable,
     PlannedQueries,
     PlanRequest,
-    Progress,
     RoutedEvents,
     StageInput,
     StageMatcher,
     SubscriptionVersion,
-    TableResult,
+    TableMatcher,
+    UnseenTypes,
     build_output,
 )
 from ensue.vector.event_table import split_table
@@ -170,22 +171,12 @@ class RoutedSubscriptionStage(SubscriptionStage):
             self.subscribed, self.source, self.output, self.limits, self.streaming,
         )  # fmt: skip
 
-    def matcher(self) -> "SubscriptionTaskMatcher":
-        """Creates the matcher of a single task."""
-        return self.task_matcher(0, 1)
-
-    def task_matcher(self, key_group: int, key_groups: int) -> "SubscriptionTaskMatcher":
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> "SubscriptionTaskMatcher":
         return SubscriptionTaskMatcher(self, key_group, key_groups)
 
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        """Matches complete events in a single task."""
-        return self.match_key_group(batch, 0, 1)
-
-    def match_key_group(self, batch: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
-        """Matches the complete events of one task."""
-        subscriptions, version = self._load_set(None, key_groups), self.subscribed.version
-        events = batch.events.select(self.source.arrow.names)
-        return [match_table(events, subscriptions, version, self.limits, key_group)]
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:
+        subscriptions = self._load_set(None, key_groups)
+        return SubscriptionMatcher(subscriptions, self.limits, key_group, version=self.subscribed.version)
 
 
 class SubscriptionTaskMatcher(SubscriptionMatcher):
@@ -325,11 +316,8 @@ class SubscriptionOperator:
     def outputs(self) -> tuple[OutputTable, ...]:
         return (self.output,)
 
-    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """Matches events that are in stream order."""
-        version = self.subscribed.version
-        with reuse_subscription_set(self.subscribed, self.source) as subscriptions:
-            return TableResult([match_table(events, subscriptions, version, self.limits, progress=progress)])
+    def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
+        return UnseenTypes()
 
     def chains(self) -> tuple[tuple[RoutedSubscriptionStage, ...], ...]:
         """Creates one stage, whose tasks get the events that are routed to them."""
@@ -345,11 +333,22 @@ class SubscriptionOperator:
 class SingleTaskSubscriptionStage(SubscriptionStage):
     """Runs all subscriptions of a set in one task that gets all events."""
 
-    def matcher(self) -> StageMatcher:
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
         """Creates a matcher that follows the changes of the set."""
         return FollowingMatcher(self.subscribed, self.source, self.limits, streaming=self.streaming)
 
-    def match_batch(self, batch: StageInput) -> list[pa.Table]:
-        """Matches complete events."""
-        subscriptions = compile_subscription_set(self.subscribed, self.source, streaming=self.streaming)
-        return [match_table(batch.bare, subscriptions, self.subscribed.version, self.limits)]
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
+        return ReusedSetMatcher(self.subscribed, self.source, self.limits)
+
+
+class ReusedSetMatcher(SubscriptionMatcher):
+    """Matches a set over a table; the compiled set is reused by the next call."""
+
+    def __init__(self, subscribed: SubscriptionsSpec, source: SourceSchema, limits: MatcherLimits) -> None:
+        self.subscribed, self.source = subscribed, source
+        super().__init__(take_subscription_set(subscribed, source), limits, version=subscribed.version)
+
+    def on_watermark(self, now: float) -> list[pa.Table]:
+        result = super().on_watermark(now)
+        return_subscription_set(self.subscribed, self.source, self.subscription_set)
+        return result

@@ -4,7 +4,6 @@ templates."""
 import json
 import warnings
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -271,22 +270,24 @@ def compile_subscription_set(
 _built: WeakKeyDictionary[Any, tuple[Hashable, int, SubscriptionSet]] = WeakKeyDictionary()
 
 
-@contextmanager
-def reuse_subscription_set(subscribed: SubscriptionsSpec, source: SourceSchema) -> Iterator[SubscriptionSet]:
-    """Provides the compiled set; the one of an earlier call for a table is reused.
+def take_subscription_set(subscribed: SubscriptionsSpec, source: SourceSchema) -> SubscriptionSet:
+    """Takes the compiled set of an earlier call for a table, or compiles it.
 
     Later additions are added to it; after other changes it is compiled again.
     """
     log, version = subscribed.log, subscribed.version
     cached = _built.pop(log, None)  # another thread builds its own meanwhile
-    subscriptions = None
     if cached is not None and cached[0] == source.key and cached[1] <= version:
         changes = list(log.changes(cached[1], version))
         if all(change.kind is ChangeKind.ADD for _, change in changes):
-            subscriptions = cached[2]
             for number, change in changes:
-                subscriptions.take(change, number)
-    if subscriptions is None:
-        subscriptions = compile_subscription_set(subscribed, source)
-    yield subscriptions
-    _built[log] = source.key, version, subscriptions
+                cached[2].take(change, number)
+            return cached[2]
+    return compile_subscription_set(subscribed, source)
+
+
+def return_subscription_set(
+    subscribed: SubscriptionsSpec, source: SourceSchema, subscriptions: SubscriptionSet
+) -> None:
+    """Keeps a compiled set for the next call."""
+    _built[subscribed.log] = source.key, subscribed.version, subscriptions

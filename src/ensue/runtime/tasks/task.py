@@ -29,7 +29,6 @@ from ensue.runtime.stage import (
     StageInput,
     SubscriptionVersion,
     VersionedMatcher,
-    create_task_matcher,
     filter_unseen,
     get_complex_end_times,
 )
@@ -67,7 +66,7 @@ class Task:
         self.chain = chain
         self.number = number  # of the stage
         self.place = place  # among the tasks of the stage
-        self.matcher = create_task_matcher(self.stage, place, chain.count_key_groups(number))
+        self.matcher = self.stage.matcher(place, chain.count_key_groups(number))
         self._sortable = chain.source.sortable(self.stage.arrival)
         self.waiting = create_empty_table(get_input_schema(chain, number, self.stage.arrival))
         self.complex_events: dict[str, pa.Table] = {}  # buffered complex events
