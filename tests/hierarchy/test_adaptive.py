@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled,
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(20))
+@pytest.mark.parametrize("round", range(8))
 def test_layers_that_change_their_plans(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     planning = restless(monkeypatch, Random(round).choice((1, 2, 5)))
@@ -24,7 +24,7 @@ def test_layers_that_change_their_plans(round, monkeypatch):
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(20))
+@pytest.mark.parametrize("round", range(8))
 def test_what_times_out_in_layers_that_change_their_plans(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     planning = restless(monkeypatch, Random(round).choice((1, 2, 5)))

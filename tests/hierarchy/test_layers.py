@@ -106,14 +106,14 @@ def stream_of(nature: Nature) -> dict:
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(30))
+@pytest.mark.parametrize("round", range(15))
 def test_layers_from_the_bottom_up(round):
     counts = [agree(seed, Habits(), UP, "all") for seed in of_round(round, 20)]
     assert any(c > 0 for c in counts)
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(30))
+@pytest.mark.parametrize("round", range(15))
 def test_boxes_from_the_top_down(round):
     habits = Habits(flat=True)
     counts = [agree(seed, habits, DOWN) for seed in of_round(round, 30)]
@@ -139,7 +139,7 @@ def test_absences_with_intervals(round, planning):
 @pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
 @pytest.mark.parametrize("writers", [(), ((random_edges,),)], ids=["sequences", "edges"])
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(20))
+@pytest.mark.parametrize("round", range(13))
 def test_any_query_over_complex_events(round, planning, writers):
     """Fields of complex events may be missing, as those of events that come in need not be."""
     counts = []
@@ -264,7 +264,7 @@ def random_pattern(random: Random, types: list[str], numbers: Iterator[int]) -> 
 @pytest.mark.usefixtures("operators")
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
-@pytest.mark.parametrize("round", range(20))
+@pytest.mark.parametrize("round", range(13))
 def test_operators_over_complex_events(round, planning):
     counts = []
     for seed in of_round(round, 40):
