@@ -30,7 +30,7 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.archives.delta_writer import append, create
+from ensue.archives.delta_writer import create
 
 RESULTS = Path(__file__).parent.parent / "results"
 FIRST = 2  # micro-batches outside the clock
@@ -67,7 +67,7 @@ class Bench:
     def prepare(self) -> None:
         create(self.folder / "passes", SCHEMA, time="ts", key=["tag"], type="type", buckets=16)
         days = 3 * 24 * HOUR
-        append(self.folder / "passes", passes(self.archived, 0, days, self.cars, 0, 1))
+        ensue.archive(self.folder / "passes").append(passes(self.archived, 0, days, self.cars, 0, 1))
         (self.folder / "events").mkdir()
         whole = passes(self.rows * self.batches, days, HOUR, self.cars, 0.01, 2)
         cores = os.cpu_count() or 1

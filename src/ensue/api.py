@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ensue.archives.archive import Archive
-    from ensue.archives.compaction import CompactionResult
     from ensue.backends.live_backend import LiveSession
     from ensue.backends.local import Backend
     from ensue.backends.spark.event_time import MaxAhead, Watermark
@@ -88,9 +87,7 @@ __all__ = [
     "Subscriptions",
     "UserOperator",
     "all_of",
-    "append_archive",
     "archive",
-    "compact_archive",
     "create_archive",
     "define",
     "delta_table",
@@ -1086,6 +1083,9 @@ def archive(
 ) -> "Archive":
     """Opens a table of past events, for JOIN ARCHIVE and for the backfill of streams.
 
+    One that `create_archive` has made can be written, unless `version` fixes it:
+    `archive.append(events)` and `archive.compact()`.
+
     >>> import pyarrow as pa
     >>> past = archive(pa.table({"t": [1, 2], "tag": ["x", "y"]}), time="t", key="tag")
     >>> now = pa.table({"t": [5], "tag": ["x"]})
@@ -1135,15 +1135,24 @@ def create_archive(
     `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. If
     times are numbers, `day` is the length of a partition.
 
+    `archive.append(events)` adds events, which count as having arrived after all existing ones,
+    and returns how many; a stream must not write the archive at the same time.
+    `archive.compact(fewest=4, vacuum=None)` merges the files of days and buckets that have at
+    least `fewest`, also while streams read and write; `vacuum=168` deletes files that no version
+    of the last 168 hours needs. `archive(place)` opens it again.
+
     >>> import tempfile
     >>> import pyarrow as pa
     >>> passes = pa.table({"t": [1, 2], "tag": ["x", "y"]})
     >>> folder = tempfile.mkdtemp() + "/passes"
-    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
-    >>> append_archive(folder, pa.table({"t": [3], "tag": ["x"]}))
-    1
+    >>> past = create_archive(folder, passes, time="t", key="tag", day=100.0)
+    >>> [past.append(pa.table({"t": [t], "tag": ["x"]})) for t in (3, 5, 8)]
+    [1, 1, 1]
+    >>> done = past.compact()
+    >>> done.before, done.after, done.rows
+    (4, 1, 4)
     """
-    from ensue.archives.delta_writer import append, create
+    from ensue.archives.delta_writer import create
     from ensue.archives.factory import convert_to_table
 
     table = convert_to_table(events)
@@ -1158,53 +1167,8 @@ def create_archive(
         day=day,
     )
     if table.num_rows:
-        append(place, table)
+        created.append(table)
     return created
-
-
-@shorten_tracebacks
-def append_archive(place: "str | Path", events: Any) -> int:
-    """Appends events to an archive from `create_archive`; returns how many.
-
-    They count as having arrived after all existing ones. The archive must not be written by a
-    stream.
-
-    >>> import tempfile
-    >>> import pyarrow as pa
-    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
-    >>> made = create_archive(folder, passes.schema, time="t", key="tag", day=100.0)
-    >>> append_archive(folder, passes)
-    1
-    """
-    from ensue.archives.delta_writer import append
-    from ensue.archives.factory import convert_to_table
-
-    return append(place, convert_to_table(events))
-
-
-@shorten_tracebacks
-def compact_archive(place: "str | Path", *, fewest: int = 4, vacuum: int | None = None) -> "CompactionResult":
-    """Merges small files of an archive; streams can keep writing and reading it.
-
-    Days and buckets with fewer than `fewest` files are skipped. `vacuum` deletes files that no
-    version of that many hours needs.
-
-    >>> import tempfile
-    >>> import pyarrow as pa
-    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
-    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
-    >>> for _ in range(4):
-    ...     added = append_archive(folder, passes)
-    >>> done = compact_archive(folder)
-    >>> done.before, done.after, done.rows
-    (5, 1, 5)
-    """
-    from ensue.archives import compaction
-
-    done = compaction.compact(place, fewest=fewest)
-    if vacuum is not None:
-        compaction.vacuum(place, hours=vacuum)
-    return done
 
 
 @shorten_tracebacks

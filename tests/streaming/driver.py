@@ -125,10 +125,9 @@ def changing(folder: Path) -> None:
 
 def compacting(place: Path) -> None:
     """Few files out of many, again and again, while the stream writes."""
-    from ensue.archives.compaction import compact
 
     while True:
-        compact(place, fewest=3)
+        ensue.archive(place).compact(fewest=3)
         time.sleep(0.2)
 
 

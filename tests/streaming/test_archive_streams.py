@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.archives.compaction import compact
-from ensue.archives.delta_writer import append, create, release
+from ensue.archives.delta_writer import create, release
 from support.past import whole
 
 pytestmark = pytest.mark.spark
@@ -65,7 +64,7 @@ def own(tmp_path):
         tmp_path / "old", SCHEMA, time="t", key=["k"], type="type", order=["row"], buckets=4,
         day=10,
     )  # fmt: skip
-    append(tmp_path / "old", events(60, 0, 7))
+    ensue.archive(tmp_path / "old").append(events(60, 0, 7))
     return made
 
 
@@ -116,7 +115,7 @@ def test_a_stream_goes_on_with_the_version_it_began_with(source, own, tmp_path):
 
     source.add(first)
     run()
-    append(tmp_path / "old", events(60, 20, 9))  # later, and not seen
+    ensue.archive(tmp_path / "old").append(events(60, 20, 9))  # later, and not seen
     source.add(second)
     run(flush=True)
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
@@ -161,7 +160,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
         source.add(*pieces(piece, 2))
         done = archiving(source, tmp_path, query, archive_rows=10, flush=number == starts)
         counted += sum(p.archived for p in ensue.progress_of(done))
-        compact(tmp_path / "old", fewest=2)
+        ensue.archive(tmp_path / "old").compact(fewest=2)
     assert rows(tmp_path / "out") == wanted(live, query, archive="old")
     there = whole(own).column("row").to_pylist()
     assert len(there) == len(set(there))

@@ -191,11 +191,6 @@ def _get_own_archive(workload: Workload) -> FileArchive:
             f"the archive '{workload.archive_set.own}' is not a table that Ensue writes\n"
             "  hint: ensue archive create makes one"
         )
-    if archive.source.version is not None:
-        raise StateError(
-            f"the archive '{workload.archive_set.own}' is fixed to version {archive.source.version}, "
-            "but a stream adds to the one it writes\n  hint: leave out version="
-        )
     return archive
 
 
