@@ -97,7 +97,7 @@ class Bench:
         query = ensue.start(matches, step, checkpoint=self.folder / f"checkpoint {self.turn}", once=True, **options)
         done = marks[FIRST - 1 : self.batches]
         count = len(done) - 1
-        found = ensue.progress_of(query)
+        found = query.progress()
         return {
             "cpu": (done[-1][0] - done[0][0]) / count,
             "wall": (done[-1][1] - done[0][1]) / count,

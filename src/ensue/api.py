@@ -36,12 +36,11 @@ from ensue.parser.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.parser.parameters import Parameters, build_parameters
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.statistics import Statistics
-from ensue.progress_bars import find_display, progress_bar
+from ensue.progress_bars import progress_bar
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from ensue.archives.archive import Archive
     from ensue.backends.live_backend import LiveSession
@@ -49,8 +48,7 @@ if TYPE_CHECKING:
     from ensue.backends.spark.event_time import MaxAhead, Watermark
     from ensue.backends.spark.match_frames import SeveralMatches
     from ensue.backends.spark.sinks import Sink
-    from ensue.backends.spark.start import Output
-    from ensue.backends.spark.stream_progress import BatchProgress
+    from ensue.backends.spark.start import Output, RunningStream
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
     from ensue.parser.sql.sql_query import ClauseText
@@ -102,14 +100,12 @@ __all__ = [
     "pattern",
     "picture",
     "plot",
-    "progress_of",
     "remaining",
     "show",
     "sql",
     "start",
     "statistics",
     "trace",
-    "wait",
 ]
 
 
@@ -392,13 +388,13 @@ def match(
             `RETURN a.*` does it for one event.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
             function is called with the number of processed and of all events. Spark evaluates
-            lazily, so there it is not possible: see `wait` for streams.
+            lazily, so there it is not possible; a stream from `start` has `wait(progress=True)`.
 
     Args: Streams
         watermark: How far an event may lag the newest one: a duration such as "10 seconds", or a
             number if the time column holds numbers. A streaming DataFrame needs it, or its own
             withWatermark(...).
-        late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
+        late_events: "count" counts later events (`late` in `start(...).progress()`), "deliver" also returns them
             in a column `late_event`.
         key_groups: The number of key groups that partitions are hashed into, each with its own
             state; by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
@@ -409,7 +405,7 @@ def match(
         shed: Load shedding: drop keys when the newest event of a micro-batch lags the clock by
             more than this, such as "30 seconds": those least likely to complete a match, a
             quarter of them at first, all of them at four times the lag. Matches stay correct;
-            losses are counted (see `progress_of`), and listed with `start(..., shed_to=)`.
+            losses are counted (`start(...).progress()`), and listed with `start(..., shed_to=)`.
 
     Args: Limits
         memory: How much one matcher may use: "4 GB", "50%" of the machine's memory, a number of
@@ -460,7 +456,7 @@ def match(
     if progress and _is_spark(events):
         raise EventError(
             "progress= is for tables in this process: Spark evaluates lazily\n"
-            "  hint: ensue.wait(running, progress=True) shows the progress of a stream; Spark's "
+            "  hint: running.wait(progress=True) shows the progress of a stream; Spark's "
             "spark.ui.showConsoleProgress=true that of a batch"
         )
     if not runner.STREAMING:
@@ -882,18 +878,23 @@ def start(
     archive_age: str | int | float | None = None,
     shed_to: "Output | None" = None,
     progress: bool = False,
-) -> "StreamingQuery":
-    """Starts a stream of matches, and returns Spark's StreamingQuery.
+) -> "RunningStream":
+    """Starts a stream of matches.
 
     ```python
     matches = ensue.match(stream, query, time="ts", type="kind", watermark="1 minute")
     running = ensue.start(matches, "matches/", checkpoint="checkpoint/")
-    ensue.wait(running)
+    running.wait()
     ```
+
+    The result waits (`running.wait(seconds)`), shows its last micro-batches
+    (`running.progress()`), stops now (`running.stop()`, or at the end of a `with` statement) or
+    when all available events are processed (`running.finish()`), and has Spark's own
+    `running.query`.
 
     A damaged checkpoint, overlapping folders, and a table with other columns raise an error
     before the start. If the stream fails with `once=True`, this raises an Ensue error; for one
-    that keeps running, `wait` does.
+    that keeps running, `running.wait()` does.
 
     Args: Output
         matches: The result of `match` or `sql` for a streaming DataFrame.
@@ -915,14 +916,14 @@ def start(
             for events or time: together the same matches as in a batch run.
         name: Spark's name for the query.
         progress: With `once`: show the progress on a terminal or in a notebook. For a stream that
-            keeps running, `wait` does so.
+            keeps running, `running.wait(progress=True)` does so.
 
     Args: Backfill
         history: A table of past events that the stream starts with: the result of `archive`, a
             batch DataFrame, or a table. One batch job matches its events, from `since` up to
             where it is complete: `archive(..., complete=)`, or just after its newest event. Its
             matches are delivered as micro-batch -1; then the stream continues from there, and
-            drops and counts events that the history already had (`before_cut` in `progress_of`).
+            drops and counts events that the history already had (`before_cut` in `progress()`).
             It is read once: a restarted stream continues from its checkpoint.
         since: Leaves out older events of the history.
         gap: If the stream starts later than the history ends, it stops with a StateError that
@@ -943,54 +944,26 @@ def start(
     if progress and not once:
         raise EventError(
             "progress=True needs once=True: otherwise the stream runs in the background\n"
-            "  hint: ensue.wait(running, progress=True) waits for it and shows its progress"
+            "  hint: running.wait(progress=True) waits for it and shows its progress"
         )
-    with _progress_line(progress) as show_line:
-        return spark_start.start(
-            matches,
-            output,
-            checkpoint=checkpoint,
-            late=late,
-            every=every,
-            once=once,
-            flush=flush,
-            name=name,
-            history=history,
-            since=since,
-            gap=gap,
-            archive=archive,
-            archive_rows=archive_rows,
-            archive_age=archive_age,
-            shed_to=shed_to,
-            on_progress=show_line,
-        )
-
-
-@shorten_tracebacks
-def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
-    """Waits until a stream has ended, at most `seconds`; returns whether it has ended.
-
-    Like `query.awaitTermination`, but a failed stream raises an Ensue error with a short reason.
-    `ensue.wait(running, 0)` is a health check: False while the stream runs, an error if it failed.
-
-    With `progress=True` a terminal or a notebook shows the number of micro-batches, events and
-    matches in one line. Elsewhere nothing is shown.
-    """
-    with require_extra("a stream", "spark"):
-        from ensue.backends.spark import start as spark_start
-
-    with _progress_line(progress) as show_line:
-        return spark_start.wait(query, seconds, show_line)
-
-
-@contextmanager
-def _progress_line(progress: bool) -> "Iterator[Callable[[str], None] | None]":
-    """Provides the function that shows the progress of a stream, where it can be shown."""
-    if not progress:
-        yield None
-        return
-    with find_display() as board:
-        yield None if board is None else board.show
+    return spark_start.start(
+        matches,
+        output,
+        checkpoint=checkpoint,
+        late=late,
+        every=every,
+        once=once,
+        flush=flush,
+        name=name,
+        history=history,
+        since=since,
+        gap=gap,
+        archive=archive,
+        archive_rows=archive_rows,
+        archive_age=archive_age,
+        shed_to=shed_to,
+        progress=progress,
+    )
 
 
 @shorten_tracebacks
@@ -1008,18 +981,6 @@ def remaining(
         from ensue.backends.spark import flush
 
     return flush.remaining(spark, str(checkpoint), operators)
-
-
-@shorten_tracebacks
-def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
-    """Returns the figures of the last micro-batches of a stream (Spark remembers 100).
-
-    `ensue.progress_of(running)[-1].late` is the number of late events of the last one.
-    """
-    with require_extra("a stream", "spark"):
-        from ensue.backends.spark import stream_progress
-
-    return stream_progress.get_progress(query)
 
 
 @shorten_tracebacks

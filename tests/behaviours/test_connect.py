@@ -76,7 +76,7 @@ ran = ensue.start(
     matches, folder + "/table", checkpoint=folder + "/checkpoint", once=True, flush=True,
     history=events.where("at < 3"),
 )
-progress = ensue.progress_of(ran)
+progress = ran.progress()
 found["stream"] = {"rows": sum(p.input_rows for p in progress), "batches": len(progress)}
 found["stream"] |= {name: sum(getattr(p, name) for p in progress) for name in task["counters"]}
 

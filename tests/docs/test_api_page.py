@@ -9,8 +9,8 @@ from tests.docs.pages import ROOT
 import ensue
 
 PUBLIC = [name for name in ensue.__all__ if name != "__version__"]
-RETURNED = ["Archive"]  # by calls, with methods
-OF_STREAMS = ("start", "wait", "progress_of", "remaining")  # run on the pages about streams
+RETURNED = ["Archive", "RunningStream"]  # by calls, with methods
+OF_STREAMS = ("start", "remaining")  # run on the pages about streams
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 
 

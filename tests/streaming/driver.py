@@ -99,7 +99,7 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
             matches, output, checkpoint=folder / "checkpoint", once=True, flush=True,
             history=history, **archiving,
         )  # fmt: skip
-        print("keys missed:", sum(done.misses for done in ensue.progress_of(query)), flush=True)
+        print("keys missed:", sum(done.misses for done in query.progress()), flush=True)
     finally:
         session.stop()
 

@@ -99,8 +99,8 @@ def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     matches = matched(source, archives={"old": own}, access=access)
     query = ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True)
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
-    assert sum(p.probes for p in ensue.progress_of(query)) > 0
-    assert sum(p.rows_read for p in ensue.progress_of(query)) > 0
+    assert sum(p.probes for p in query.progress()) > 0
+    assert sum(p.rows_read for p in query.progress()) > 0
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
     for number, piece in enumerate(pieces(live, starts), 1):
         source.add(*pieces(piece, 2))
         done = archiving(source, tmp_path, query, archive_rows=10, flush=number == starts)
-        counted += sum(p.archived for p in ensue.progress_of(done))
+        counted += sum(p.archived for p in done.progress())
         ensue.archive(tmp_path / "old").compact(fewest=2)
     assert rows(tmp_path / "out") == wanted(live, query, archive="old")
     there = whole(own).column("row").to_pylist()
@@ -167,7 +167,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
     fresh = set(there) - set(events(60, 0, 7).column("row").to_pylist())
     assert fresh <= {r["row"] for r in live.to_pylist() if r["type"] in "AB"}
     assert len(fresh) == counted > 10
-    assert any(p.recent > 0 for p in ensue.progress_of(done))
+    assert any(p.recent > 0 for p in done.progress())
 
 
 @pytest.mark.slow

@@ -108,8 +108,8 @@ def test_a_stream_goes_on_where_its_history_ends(spark, tmp_path, monkeypatch):
     case.add(1, KNOWN + 15, COUNT)
     query = case.start(spark.createDataFrame(case.history))
     case.check()
-    assert sum(batch.before_cut for batch in ensue.progress_of(query)) == AGAIN
-    assert sum(batch.late for batch in ensue.progress_of(query)) == 0
+    assert sum(batch.before_cut for batch in query.progress()) == AGAIN
+    assert sum(batch.late for batch in query.progress()) == 0
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(spark, tmp
     archive = Shelved(case.table.slice(0, KNOWN + 3), "ts", "type", complete)
     query = case.start(archive)
     case.check()
-    before = sum(batch.before_cut for batch in ensue.progress_of(query))
+    before = sum(batch.before_cut for batch in query.progress())
     assert 0 < before < AGAIN
     manifest = case.folder / "checkpoint" / "ensue-history" / "manifest"
     assert '"version": "7"' in next(manifest.glob("part-*")).read_text()
@@ -243,7 +243,7 @@ def test_events_that_no_query_asks_for_also_show_that_there_is_no_gap(spark, tmp
     case.add(0, KNOWN - AGAIN, KNOWN + 15)
     case.table = events()
     query = case.start()
-    assert not any(batch.before_cut for batch in ensue.progress_of(query))
+    assert not any(batch.before_cut for batch in query.progress())
 
 
 # -------------------------------------------------------------------------------- misuse
