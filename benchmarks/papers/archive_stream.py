@@ -127,7 +127,7 @@ class Bench:
         every = "SEQ(Toll p, Pass q) WHERE [tag] WITHIN 1 second"
         found["both types"] = self.run(lambda frame, _: frame.count(), every)
         found["both types, writing"] = self.run(
-            lambda frame, _: frame.count(), every, archive=writing, archive_rows=self.rows
+            lambda frame, _: frame.count(), every, archive=ensue.ArchiveWriter(writing, rows=self.rows)
         )
         return found
 

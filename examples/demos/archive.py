@@ -169,7 +169,7 @@ class _Scene:
 
         return ensue.start(
             self.matches(), deliver, checkpoint=self.folder / "checkpoint",
-            archive="passes", archive_age="20 minutes", once=over, flush=over,
+            archive=ensue.ArchiveWriter("passes", age="20 minutes"), once=over, flush=over,
         )  # fmt: skip
 
     @contextmanager

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ensue.lineage.trace import Trace
     from ensue.parser.sql.sql_query import ClauseText
     from ensue.planner.planner_options import PlannerOptions
-    from ensue.runtime.options import RunOptions
+    from ensue.runtime.options import ArchiveWriter, RunOptions
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Explainer, Progress
@@ -871,11 +871,7 @@ def start(
     flush: bool = False,
     name: str | None = None,
     history: Any = None,
-    since: Any = None,
-    gap: str = "refuse",
-    archive: "str | Archive | None" = None,
-    archive_rows: int | None = None,
-    archive_age: str | int | float | None = None,
+    archive: "str | Archive | ArchiveWriter | None" = None,
     shed_to: "Output | None" = None,
     progress: bool = False,
 ) -> "RunningStream":
@@ -918,25 +914,18 @@ def start(
         progress: With `once`: show the progress on a terminal or in a notebook. For a stream that
             keeps running, `running.wait(progress=True)` does so.
 
-    Args: Backfill
+    Args: History and archive
         history: A table of past events that the stream starts with: the result of `archive`, a
-            batch DataFrame, or a table. One batch job matches its events, from `since` up to
-            where it is complete: `archive(..., complete=)`, or just after its newest event. Its
-            matches are delivered as micro-batch -1; then the stream continues from there, and
-            drops and counts events that the history already had (`before_cut` in `progress()`).
-            It is read once: a restarted stream continues from its checkpoint.
-        since: Leaves out older events of the history.
-        gap: If the stream starts later than the history ends, it stops with a StateError that
-            names the gap; "allow" says that nothing happened in between.
-
-    Args: Archive
+            batch DataFrame, or a table; or `History(table, since=..., gap=...)`. One batch job
+            matches its events up to where it is complete: `archive(..., complete=)`, or just after
+            its newest event. Its matches are delivered as micro-batch -1; then the stream
+            continues from there, and drops and counts events that the history already had
+            (`before_cut` in `progress()`). It is read once: a restarted stream continues from its
+            checkpoint.
         archive: The archive that the stream writes: the result of `archive` for one that Ensue
-            has created, or its name among those of `match`. Archives that a stream only reads
-            are read at their version of its first start.
-        archive_rows: Relevant events stay in the state of a key group until it has this many
-            (50,000); then they become files of the archive, in one transaction per micro-batch.
-            Late events do not.
-        archive_age: The same, when one of them is older than this.
+            has created, or its name among those of `match`; or `ArchiveWriter(archive, rows=...,
+            age=...)`, which says when. Archives that a stream only reads are read at their version
+            of its first start.
     """
     with require_extra("a stream", "spark"):
         from ensue.backends.spark import start as spark_start
@@ -956,11 +945,7 @@ def start(
         flush=flush,
         name=name,
         history=history,
-        since=since,
-        gap=gap,
         archive=archive,
-        archive_rows=archive_rows,
-        archive_age=archive_age,
         shed_to=shed_to,
         progress=progress,
     )

@@ -87,7 +87,7 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         archiving = {}
         if kind == "archive":
             options = options | {"archives": {PAST: ensue.archive(folder / PAST)}}
-            archiving = {"archive": PAST, "archive_rows": 1}
+            archiving = {"archive": ensue.ArchiveWriter(PAST, rows=1)}
             Thread(target=compacting, args=(folder / PAST,), daemon=True).start()
         options = options | LIMITS.get(kind, {})
         matches = ensue.match(stream, query, **columns, **options, watermark=WATERMARK)

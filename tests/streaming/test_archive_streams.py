@@ -145,10 +145,13 @@ def test_a_dataframe_is_no_archive_of_a_stream(spark, source):
 # ------------------------------------------------------------------------------ its own archive
 
 
-def archiving(source, tmp_path, query=TRAVEL, *, flush=False, **options):
+def archiving(source, tmp_path, query=TRAVEL, *, rows, flush=False):
     archives = {"old": ensue.archive(tmp_path / "old")}
     matches = matched(source, query, archives=archives, archive="old")
-    return ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, **options)
+    writer = ensue.ArchiveWriter("old", rows=rows)
+    return ensue.start(
+        matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, archive=writer
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
     live, counted = events(90, 20), 0
     for number, piece in enumerate(pieces(live, starts), 1):
         source.add(*pieces(piece, 2))
-        done = archiving(source, tmp_path, query, archive_rows=10, flush=number == starts)
+        done = archiving(source, tmp_path, query, rows=10, flush=number == starts)
         counted += sum(p.archived for p in done.progress())
         ensue.archive(tmp_path / "old").compact(fewest=2)
     assert rows(tmp_path / "out") == wanted(live, query, archive="old")
@@ -178,7 +181,7 @@ def test_a_query_without_a_past_writes_one(source, own, tmp_path):
     matches = matched(source, text)
     ensue.start(
         matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True,
-        archive=own, archive_rows=1,
+        archive=ensue.ArchiveWriter(own, rows=1),
     )  # fmt: skip
     expected = ensue.match(live, text, order="row", **NAMED)
     assert rows(tmp_path / "out") == sorted(map(repr, expected.to_pylist()))
@@ -203,8 +206,8 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp
 
     monkeypatch.setattr(own_archive, "commit", failing)
     with pytest.raises(ensue.EnsueError, match="killed behind"):
-        archiving(source, tmp_path, archive_rows=5)
-    archiving(source, tmp_path, archive_rows=5, flush=True)
+        archiving(source, tmp_path, rows=5)
+    archiving(source, tmp_path, rows=5, flush=True)
     assert calls[:3] == [True, True, False]
     assert rows(tmp_path / "out") == wanted(live, TRAVEL, archive="old")
     there = whole(own).column("row").to_pylist()
@@ -214,7 +217,7 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp
 @pytest.mark.slow
 def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
     source.add(events(30, 20))
-    archiving(source, tmp_path, archive_rows=5)
+    archiving(source, tmp_path, rows=5)
     matches = matched(source, archives={"old": own}, archive="old")
     with pytest.raises(ensue.StateError, match="two streams write one archive"):
         ensue.start(matches, tmp_path / "other", checkpoint=tmp_path / "cp2", once=True)
@@ -224,9 +227,9 @@ def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_knows_its_archive(source, own, tmp_path):
     source.add(events(30, 20))
-    archiving(source, tmp_path, archive_rows=5)
-    with pytest.raises(ensue.StateError, match="archive_rows=5, not 6"):
-        archiving(source, tmp_path, archive_rows=6)
+    archiving(source, tmp_path, rows=5)
+    with pytest.raises(ensue.StateError, match="began with rows=5 for its archive, not 6"):
+        archiving(source, tmp_path, rows=6)
     with pytest.raises(ensue.StateError, match="began with archive='old', not None"):
         ensue.start(
             matched(source, archives={"old": own}), tmp_path / "out", checkpoint=tmp_path / "cp",

@@ -199,22 +199,16 @@ def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
 
 
 def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.backends.spark.backfill import HistoryOptions
     from ensue.backends.spark.start import start_without_waiting
 
     since = None if options.since is None else _parse_time(options.since)
     gap = "allow" if options.allow_gap else "refuse"
+    history = None if options.history is None else ensue.History(options.history, since, gap)
     every = None
     if options.every is not None:
         every = f"{_parse_length('--every', options.every)} milliseconds"
     return start_without_waiting(
-        matches,
-        target,
-        checkpoint=checkpoint,
-        late=options.late,
-        every=every,
-        once=options.once,
-        first=HistoryOptions.from_arguments(options.history, since, gap),
+        matches, target, checkpoint=checkpoint, late=options.late, every=every, once=options.once, history=history
     )
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.backfill import ALLOW, REFUSE, Backfill, HistoryOptions, require_no_history
+from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
 from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.flush import get_next_batch, remaining
 from ensue.backends.spark.match_frames import LATE_COLUMN, SeveralMatches, build_frames, get_single_frame
@@ -46,17 +46,11 @@ from ensue.backends.spark.stream_progress import (
     make_shedding_step,
     require_load_shedding,
 )
-from ensue.backends.spark.stream_spec import (
-    STREAM_SPECS,
-    ArchiveSinkOptions,
-    PinnedStream,
-    get_outer_query,
-    get_stream_spec,
-    pin_archives,
-)
+from ensue.backends.spark.stream_spec import STREAM_SPECS, PinnedStream, get_outer_query, get_stream_spec, pin_archives
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EnsueError, EventError
 from ensue.progress_bars import ProgressDisplay, find_display
+from ensue.runtime.options import ALLOW, ArchiveWriter, History
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.backfill import BEFORE_CUT
 
@@ -75,11 +69,7 @@ def start(
     flush: bool = False,
     name: str | None = None,
     history: Any = None,
-    since: Any = None,
-    gap: str = REFUSE,
     archive: Any = None,
-    archive_rows: int | None = None,
-    archive_age: Any = None,
     shed_to: Output | None = None,
     progress: bool = False,
 ) -> "RunningStream":
@@ -97,8 +87,8 @@ def start(
         late=late,
         every=every,
         name=name,
-        first=HistoryOptions.from_arguments(history, since, gap),
-        archive_options=ArchiveSinkOptions(archive, archive_rows, archive_age),
+        history=history,
+        archive=archive,
         shed_to=shed_to,
         once=once,
     )
@@ -238,13 +228,15 @@ def start_without_waiting(
     late: Output | None = None,
     every: str | None = None,
     name: str | None = None,
-    first: HistoryOptions | None = None,
-    archive_options: ArchiveSinkOptions | None = None,
+    history: Any = None,
+    archive: Any = None,
     shed_to: Output | None = None,
     once: bool = False,
 ) -> RunningStream:
-    """Start a stream without waiting for it; `first` is the history that it starts with."""
+    """Start a stream without waiting for it."""
     _require_stream(matches)
+    first = history if history is None or isinstance(history, History) else History(history)
+    writing = archive if archive is None or isinstance(archive, ArchiveWriter) else ArchiveWriter(archive)
     if once and every is not None:
         raise EventError("once=True and every= cannot be combined")
     has_late_events = (
@@ -282,8 +274,7 @@ def start_without_waiting(
                     "writeStream"
                 )
             sink.fit(session, columns[key])
-    archive_options = archive_options or ArchiveSinkOptions()
-    past, pin = None, _pin_archives(matches, checkpoint_path, archive_options)
+    past, pin = None, _pin_archives(matches, checkpoint_path, writing)
     spec = None if pin is None else pin.spec
     shed_sink = None if shed_to is None else _sink(shed_to, ParquetBatches)
     if shed_sink is not None:
@@ -292,7 +283,7 @@ def start_without_waiting(
     if first is not None:
         spec = spec or get_stream_spec(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = first.build_backfill(spec, checkpoint_path, local_checkpoint)
+            past = build_backfill(first, spec, checkpoint_path, local_checkpoint)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
@@ -322,16 +313,16 @@ def start_without_waiting(
 
 
 def _pin_archives(
-    matches: DataFrame | SeveralMatches, checkpoint: str, archive_options: ArchiveSinkOptions
+    matches: DataFrame | SeveralMatches, checkpoint: str, writing: ArchiveWriter | None
 ) -> PinnedStream | None:
     """Fix the archives of a stream to the versions it started with; None without archives."""
     spec = STREAM_SPECS.get(matches, None)
-    if archive_options.archive is not None:
+    if writing is not None:
         spec = get_stream_spec(matches, "archive=")
     if spec is None:
         return None
     with translate_errors("the archives of the stream cannot be opened: "):
-        pinned_stream = pin_archives(spec, checkpoint, archive_options)
+        pinned_stream = pin_archives(spec, checkpoint, writing)
     return pinned_stream if pinned_stream.spec.workload.archive_set.archives else None
 
 
