@@ -125,7 +125,6 @@ def changing(folder: Path) -> None:
 
 def compacting(place: Path) -> None:
     """Few files out of many, again and again, while the stream writes."""
-
     while True:
         ensue.archive(place).compact(fewest=3)
         time.sleep(0.2)
