@@ -21,6 +21,7 @@ from benchmarks import readme
 from benchmarks.machine import machine
 from benchmarks.readme import RESULTS
 from benchmarks.tables import growth
+from ensue.backends.spark.stream_progress import get_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -86,7 +87,7 @@ def _run(session: "SparkSession", count: int, folder: Path) -> tuple[list[dict[s
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     samples: list[dict[str, Any]] = []
     while query.isActive and len(samples) <= batches + 1:
-        for done in ensue.progress_of(query):
+        for done in get_progress(query):
             if done.batch >= len(samples):
                 samples.append(_sample(done))
                 if done.batch % 5 == 0:

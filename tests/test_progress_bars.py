@@ -116,7 +116,7 @@ def test_spark_says_where_its_progress_is_seen():
 
 def test_a_stream_that_goes_on_is_shown_by_wait():
     pytest.importorskip("pyspark")
-    with pytest.raises(ensue.EventError, match=r"ensue\.wait\(running, progress=True\)"):
+    with pytest.raises(ensue.EventError, match=r"running\.wait\(progress=True\)"):
         ensue.start(None, "out/", checkpoint="state/", progress=True)
 
 
@@ -130,17 +130,28 @@ def test_waiting_tells_what_a_stream_has_done(monkeypatch):
     done = [replace(EMPTY_PROGRESS, batch=n, events=1_000, matches=2, late=n, seconds=0.5, input_rows=9)
             for n in (0, 1)]  # fmt: skip
 
-    class Running:
+    class Query:
         ends = iter([False, True])
 
         def awaitTermination(self, seconds):  # noqa: ARG002, N802
             return next(self.ends)
 
-    seen = iter([[], done])
+    class Display:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            told.append("closed")
+
+        def show(self, text):
+            told.append(text)
+
+    seen, told = iter([[], done]), []
     monkeypatch.setattr(start, "get_progress", lambda query: next(seen))
-    told = []
-    assert start.wait(Running(), None, told.append)
+    monkeypatch.setattr(start, "find_display", Display)
+    assert start.RunningStream(Query(), None, "state/", None, None).wait(progress=True)
     assert told == [
         "waiting for the first micro-batch",
         "micro-batches 2, events 2,000, matches 4, late 1; last micro-batch took 0.5 s",
+        "closed",
     ]

@@ -30,7 +30,7 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.archives.delta_writer import append, create
+from ensue.archives.delta_writer import create
 
 RESULTS = Path(__file__).parent.parent / "results"
 FIRST = 2  # micro-batches outside the clock
@@ -67,7 +67,7 @@ class Bench:
     def prepare(self) -> None:
         create(self.folder / "passes", SCHEMA, time="ts", key=["tag"], type="type", buckets=16)
         days = 3 * 24 * HOUR
-        append(self.folder / "passes", passes(self.archived, 0, days, self.cars, 0, 1))
+        ensue.archive(self.folder / "passes").append(passes(self.archived, 0, days, self.cars, 0, 1))
         (self.folder / "events").mkdir()
         whole = passes(self.rows * self.batches, days, HOUR, self.cars, 0.01, 2)
         cores = os.cpu_count() or 1
@@ -97,7 +97,7 @@ class Bench:
         query = ensue.start(matches, step, checkpoint=self.folder / f"checkpoint {self.turn}", once=True, **options)
         done = marks[FIRST - 1 : self.batches]
         count = len(done) - 1
-        found = ensue.progress_of(query)
+        found = query.progress()
         return {
             "cpu": (done[-1][0] - done[0][0]) / count,
             "wall": (done[-1][1] - done[0][1]) / count,
@@ -127,7 +127,7 @@ class Bench:
         every = "SEQ(Toll p, Pass q) WHERE [tag] WITHIN 1 second"
         found["both types"] = self.run(lambda frame, _: frame.count(), every)
         found["both types, writing"] = self.run(
-            lambda frame, _: frame.count(), every, archive=writing, archive_rows=self.rows
+            lambda frame, _: frame.count(), every, archive=ensue.ArchiveWriter(writing, rows=self.rows)
         )
         return found
 

@@ -158,7 +158,7 @@ def streaming(session: "SparkSession", events: pa.Table, files: int, folder: Pat
             count[0] += frame.count()
 
         query = ensue.start(matches, sink, checkpoint=folder / name.replace(" ", "_"), once=True, flush=True)
-        batches = [p for p in ensue.progress_of(query) if p.input_rows]
+        batches = [p for p in query.progress() if p.input_rows]
         report[name] = {
             "median_seconds": statistics.median(p.seconds for p in batches[1:]),
             "matching_share": statistics.median(p.matching_share for p in batches[1:]),

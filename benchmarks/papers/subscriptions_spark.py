@@ -155,7 +155,7 @@ def measured(session: "SparkSession", folder: Path, count: int, batches: int, si
         used.append(processor_seconds())
 
     query = ensue.start(matches, deliver, checkpoint=folder / "checkpoint", once=True)
-    reports = ensue.progress_of(query)
+    reports = query.progress()
     whole = [b - a for a, b in zip(at[FIRST - 1 :], at[FIRST:], strict=False)]
     work = [b - a for a, b in zip(used[FIRST - 1 :], used[FIRST:], strict=False)]
     return {

@@ -169,7 +169,7 @@ class _Scene:
 
         return ensue.start(
             self.matches(), deliver, checkpoint=self.folder / "checkpoint",
-            archive="passes", archive_age="20 minutes", once=over, flush=over,
+            archive=ensue.ArchiveWriter("passes", age="20 minutes"), once=over, flush=over,
         )  # fmt: skip
 
     @contextmanager
@@ -180,7 +180,7 @@ class _Scene:
             yield stream
         finally:
             stream.stop()
-        batches = ensue.progress_of(stream)
+        batches = stream.progress()
         self.read += self.total(stream, "input_rows")
         self.kept = batches[-1].recent + batches[-1].waiting
         archived = self.total(stream, "archived")
@@ -196,13 +196,13 @@ class _Scene:
         """Until the stream has read all that was sent."""
         until = time.monotonic() + _PATIENCE
         while self.read + self.total(stream, "input_rows") < self.sent:
-            if ensue.wait(stream, 0.2):
+            if stream.wait(0.2):
                 raise RunnerError("the stream ended by itself")
             if time.monotonic() > until:
                 raise RunnerError(f"the stream has not read all passes in {_PATIENCE:.0f} s")
 
     def total(self, stream: Any, name: str) -> int:
-        return sum(getattr(batch, name) for batch in ensue.progress_of(stream))
+        return sum(getattr(batch, name) for batch in stream.progress())
 
     def show(self, matches: Any, batch: int) -> None:
         """The first matches of a micro-batch, and how many more there are."""

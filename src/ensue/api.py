@@ -36,27 +36,24 @@ from ensue.parser.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.parser.parameters import Parameters, build_parameters
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.statistics import Statistics
-from ensue.progress_bars import find_display, progress_bar
+from ensue.progress_bars import progress_bar
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from ensue.archives.archive import Archive
-    from ensue.archives.compaction import CompactionResult
     from ensue.backends.live_backend import LiveSession
     from ensue.backends.local import Backend
     from ensue.backends.spark.event_time import MaxAhead, Watermark
     from ensue.backends.spark.match_frames import SeveralMatches
     from ensue.backends.spark.sinks import Sink
-    from ensue.backends.spark.start import Output
-    from ensue.backends.spark.stream_progress import BatchProgress
+    from ensue.backends.spark.start import Output, RunningStream
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
     from ensue.parser.sql.sql_query import ClauseText
     from ensue.planner.planner_options import PlannerOptions
-    from ensue.runtime.options import RunOptions
+    from ensue.runtime.options import ArchiveWriter, RunOptions
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Explainer, Progress
@@ -88,9 +85,7 @@ __all__ = [
     "Subscriptions",
     "UserOperator",
     "all_of",
-    "append_archive",
     "archive",
-    "compact_archive",
     "create_archive",
     "define",
     "delta_table",
@@ -105,14 +100,12 @@ __all__ = [
     "pattern",
     "picture",
     "plot",
-    "progress_of",
     "remaining",
     "show",
     "sql",
     "start",
     "statistics",
     "trace",
-    "wait",
 ]
 
 
@@ -395,13 +388,13 @@ def match(
             `RETURN a.*` does it for one event.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
             function is called with the number of processed and of all events. Spark evaluates
-            lazily, so there it is not possible: see `wait` for streams.
+            lazily, so there it is not possible; a stream from `start` has `wait(progress=True)`.
 
     Args: Streams
         watermark: How far an event may lag the newest one: a duration such as "10 seconds", or a
             number if the time column holds numbers. A streaming DataFrame needs it, or its own
             withWatermark(...).
-        late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
+        late_events: "count" counts later events (`late` in `start(...).progress()`), "deliver" also returns them
             in a column `late_event`.
         key_groups: The number of key groups that partitions are hashed into, each with its own
             state; by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
@@ -412,7 +405,7 @@ def match(
         shed: Load shedding: drop keys when the newest event of a micro-batch lags the clock by
             more than this, such as "30 seconds": those least likely to complete a match, a
             quarter of them at first, all of them at four times the lag. Matches stay correct;
-            losses are counted (see `progress_of`), and listed with `start(..., shed_to=)`.
+            losses are counted (`start(...).progress()`), and listed with `start(..., shed_to=)`.
 
     Args: Limits
         memory: How much one matcher may use: "4 GB", "50%" of the machine's memory, a number of
@@ -463,7 +456,7 @@ def match(
     if progress and _is_spark(events):
         raise EventError(
             "progress= is for tables in this process: Spark evaluates lazily\n"
-            "  hint: ensue.wait(running, progress=True) shows the progress of a stream; Spark's "
+            "  hint: running.wait(progress=True) shows the progress of a stream; Spark's "
             "spark.ui.showConsoleProgress=true that of a batch"
         )
     if not runner.STREAMING:
@@ -878,25 +871,26 @@ def start(
     flush: bool = False,
     name: str | None = None,
     history: Any = None,
-    since: Any = None,
-    gap: str = "refuse",
-    archive: "str | Archive | None" = None,
-    archive_rows: int | None = None,
-    archive_age: str | int | float | None = None,
+    archive: "str | Archive | ArchiveWriter | None" = None,
     shed_to: "Output | None" = None,
     progress: bool = False,
-) -> "StreamingQuery":
-    """Starts a stream of matches, and returns Spark's StreamingQuery.
+) -> "RunningStream":
+    """Starts a stream of matches.
 
     ```python
     matches = ensue.match(stream, query, time="ts", type="kind", watermark="1 minute")
     running = ensue.start(matches, "matches/", checkpoint="checkpoint/")
-    ensue.wait(running)
+    running.wait()
     ```
+
+    The result waits (`running.wait(seconds)`), shows its last micro-batches
+    (`running.progress()`), stops now (`running.stop()`, or at the end of a `with` statement) or
+    when all available events are processed (`running.finish()`), and has Spark's own
+    `running.query`.
 
     A damaged checkpoint, overlapping folders, and a table with other columns raise an error
     before the start. If the stream fails with `once=True`, this raises an Ensue error; for one
-    that keeps running, `wait` does.
+    that keeps running, `running.wait()` does.
 
     Args: Output
         matches: The result of `match` or `sql` for a streaming DataFrame.
@@ -918,27 +912,20 @@ def start(
             for events or time: together the same matches as in a batch run.
         name: Spark's name for the query.
         progress: With `once`: show the progress on a terminal or in a notebook. For a stream that
-            keeps running, `wait` does so.
+            keeps running, `running.wait(progress=True)` does so.
 
-    Args: Backfill
+    Args: History and archive
         history: A table of past events that the stream starts with: the result of `archive`, a
-            batch DataFrame, or a table. One batch job matches its events, from `since` up to
-            where it is complete: `archive(..., complete=)`, or just after its newest event. Its
-            matches are delivered as micro-batch -1; then the stream continues from there, and
-            drops and counts events that the history already had (`before_cut` in `progress_of`).
-            It is read once: a restarted stream continues from its checkpoint.
-        since: Leaves out older events of the history.
-        gap: If the stream starts later than the history ends, it stops with a StateError that
-            names the gap; "allow" says that nothing happened in between.
-
-    Args: Archive
+            batch DataFrame, or a table; or `History(table, since=..., gap=...)`. One batch job
+            matches its events up to where it is complete: `archive(..., complete=)`, or just after
+            its newest event. Its matches are delivered as micro-batch -1; then the stream
+            continues from there, and drops and counts events that the history already had
+            (`before_cut` in `progress()`). It is read once: a restarted stream continues from its
+            checkpoint.
         archive: The archive that the stream writes: the result of `archive` for one that Ensue
-            has created, or its name among those of `match`. Archives that a stream only reads
-            are read at their version of its first start.
-        archive_rows: Relevant events stay in the state of a key group until it has this many
-            (50,000); then they become files of the archive, in one transaction per micro-batch.
-            Late events do not.
-        archive_age: The same, when one of them is older than this.
+            has created, or its name among those of `match`; or `ArchiveWriter(archive, rows=...,
+            age=...)`, which says when. Archives that a stream only reads are read at their version
+            of its first start.
     """
     with require_extra("a stream", "spark"):
         from ensue.backends.spark import start as spark_start
@@ -946,54 +933,22 @@ def start(
     if progress and not once:
         raise EventError(
             "progress=True needs once=True: otherwise the stream runs in the background\n"
-            "  hint: ensue.wait(running, progress=True) waits for it and shows its progress"
+            "  hint: running.wait(progress=True) waits for it and shows its progress"
         )
-    with _progress_line(progress) as show_line:
-        return spark_start.start(
-            matches,
-            output,
-            checkpoint=checkpoint,
-            late=late,
-            every=every,
-            once=once,
-            flush=flush,
-            name=name,
-            history=history,
-            since=since,
-            gap=gap,
-            archive=archive,
-            archive_rows=archive_rows,
-            archive_age=archive_age,
-            shed_to=shed_to,
-            on_progress=show_line,
-        )
-
-
-@shorten_tracebacks
-def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
-    """Waits until a stream has ended, at most `seconds`; returns whether it has ended.
-
-    Like `query.awaitTermination`, but a failed stream raises an Ensue error with a short reason.
-    `ensue.wait(running, 0)` is a health check: False while the stream runs, an error if it failed.
-
-    With `progress=True` a terminal or a notebook shows the number of micro-batches, events and
-    matches in one line. Elsewhere nothing is shown.
-    """
-    with require_extra("a stream", "spark"):
-        from ensue.backends.spark import start as spark_start
-
-    with _progress_line(progress) as show_line:
-        return spark_start.wait(query, seconds, show_line)
-
-
-@contextmanager
-def _progress_line(progress: bool) -> "Iterator[Callable[[str], None] | None]":
-    """Provides the function that shows the progress of a stream, where it can be shown."""
-    if not progress:
-        yield None
-        return
-    with find_display() as board:
-        yield None if board is None else board.show
+    return spark_start.start(
+        matches,
+        output,
+        checkpoint=checkpoint,
+        late=late,
+        every=every,
+        once=once,
+        flush=flush,
+        name=name,
+        history=history,
+        archive=archive,
+        shed_to=shed_to,
+        progress=progress,
+    )
 
 
 @shorten_tracebacks
@@ -1011,18 +966,6 @@ def remaining(
         from ensue.backends.spark import flush
 
     return flush.remaining(spark, str(checkpoint), operators)
-
-
-@shorten_tracebacks
-def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
-    """Returns the figures of the last micro-batches of a stream (Spark remembers 100).
-
-    `ensue.progress_of(running)[-1].late` is the number of late events of the last one.
-    """
-    with require_extra("a stream", "spark"):
-        from ensue.backends.spark import stream_progress
-
-    return stream_progress.get_progress(query)
 
 
 @shorten_tracebacks
@@ -1086,6 +1029,9 @@ def archive(
 ) -> "Archive":
     """Opens a table of past events, for JOIN ARCHIVE and for the backfill of streams.
 
+    One that `create_archive` has made can be written, unless `version` fixes it:
+    `archive.append(events)` and `archive.compact()`.
+
     >>> import pyarrow as pa
     >>> past = archive(pa.table({"t": [1, 2], "tag": ["x", "y"]}), time="t", key="tag")
     >>> now = pa.table({"t": [5], "tag": ["x"]})
@@ -1135,15 +1081,24 @@ def create_archive(
     `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. If
     times are numbers, `day` is the length of a partition.
 
+    `archive.append(events)` adds events, which count as having arrived after all existing ones,
+    and returns how many; a stream must not write the archive at the same time.
+    `archive.compact(fewest=4, vacuum=None)` merges the files of days and buckets that have at
+    least `fewest`, also while streams read and write; `vacuum=168` deletes files that no version
+    of the last 168 hours needs. `archive(place)` opens it again.
+
     >>> import tempfile
     >>> import pyarrow as pa
     >>> passes = pa.table({"t": [1, 2], "tag": ["x", "y"]})
     >>> folder = tempfile.mkdtemp() + "/passes"
-    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
-    >>> append_archive(folder, pa.table({"t": [3], "tag": ["x"]}))
-    1
+    >>> past = create_archive(folder, passes, time="t", key="tag", day=100.0)
+    >>> [past.append(pa.table({"t": [t], "tag": ["x"]})) for t in (3, 5, 8)]
+    [1, 1, 1]
+    >>> done = past.compact()
+    >>> done.before, done.after, done.rows
+    (4, 1, 4)
     """
-    from ensue.archives.delta_writer import append, create
+    from ensue.archives.delta_writer import create
     from ensue.archives.factory import convert_to_table
 
     table = convert_to_table(events)
@@ -1158,53 +1113,8 @@ def create_archive(
         day=day,
     )
     if table.num_rows:
-        append(place, table)
+        created.append(table)
     return created
-
-
-@shorten_tracebacks
-def append_archive(place: "str | Path", events: Any) -> int:
-    """Appends events to an archive from `create_archive`; returns how many.
-
-    They count as having arrived after all existing ones. The archive must not be written by a
-    stream.
-
-    >>> import tempfile
-    >>> import pyarrow as pa
-    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
-    >>> made = create_archive(folder, passes.schema, time="t", key="tag", day=100.0)
-    >>> append_archive(folder, passes)
-    1
-    """
-    from ensue.archives.delta_writer import append
-    from ensue.archives.factory import convert_to_table
-
-    return append(place, convert_to_table(events))
-
-
-@shorten_tracebacks
-def compact_archive(place: "str | Path", *, fewest: int = 4, vacuum: int | None = None) -> "CompactionResult":
-    """Merges small files of an archive; streams can keep writing and reading it.
-
-    Days and buckets with fewer than `fewest` files are skipped. `vacuum` deletes files that no
-    version of that many hours needs.
-
-    >>> import tempfile
-    >>> import pyarrow as pa
-    >>> folder, passes = tempfile.mkdtemp() + "/passes", pa.table({"t": [1], "tag": ["x"]})
-    >>> made = create_archive(folder, passes, time="t", key="tag", day=100.0)
-    >>> for _ in range(4):
-    ...     added = append_archive(folder, passes)
-    >>> done = compact_archive(folder)
-    >>> done.before, done.after, done.rows
-    (5, 1, 5)
-    """
-    from ensue.archives import compaction
-
-    done = compaction.compact(place, fewest=fewest)
-    if vacuum is not None:
-        compaction.vacuum(place, hours=vacuum)
-    return done
 
 
 @shorten_tracebacks

@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import deltalake
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,17 +23,8 @@ import ensue
 from ensue.archives import delta_writer as writing
 from ensue.archives import parquet_writer as written_files
 from ensue.archives.archive import ArchiveRead
-from ensue.archives.compaction import CompactionResult, compact, vacuum
-from ensue.archives.delta_writer import (
-    append,
-    claim,
-    commit,
-    create,
-    get_writer,
-    release,
-    require_same_archive,
-    write_files,
-)
+from ensue.archives.compaction import CompactionResult, vacuum
+from ensue.archives.delta_writer import claim, commit, create, get_writer, release, require_same_archive, write_files
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_writer import AddedFile
 from support.archives import asked, pieces
@@ -85,10 +78,10 @@ def test_what_was_written_is_read(
         rows: list[dict[str, Any]] = []
         for part in parts:
             table = rows_of(part, len(rows))
-            append(place, table)
+            ensue.archive(place).append(table)
             rows += table.to_pylist()
         if compacted:
-            compact(place, fewest=2)
+            ensue.archive(place).compact(fewest=2)
         for engine in ("duckdb", "pyarrow"):
             one = replace(ensue.archive(place), engine=engine)
             assert one.read(asked_for).events.to_pylist() == asked(rows, asked_for)
@@ -140,7 +133,7 @@ def test_two_streams_do_not_write_one_archive(archive: FileArchive) -> None:
     with pytest.raises(ensue.StateError, match="two streams write one archive"):
         commit(archive, write_files(archive, _many(), 0), "second", 0)
     with pytest.raises(ensue.StateError, match=r"written by the stream first(?s:.*)hint: "):
-        append(archive.place, _many())
+        archive.append(_many())
     assert archive.read(EVERY).events.num_rows == 0
     assert release(archive.place) == "first"
     assert get_writer(archive.place) is None
@@ -162,12 +155,12 @@ def test_compaction_keeps_events_and_their_order(archive: FileArchive) -> None:
     for number in range(5):
         commit(archive, write_files(archive, _many(seed=number), number * 300), "query", number)
     before, pinned, files = archive.read(EVERY).events, archive.pinned(), archive.layout().files
-    done = compact(archive.place)
+    done = archive.compact()
     assert done.before + archive.layout().files - done.after == files
     assert done.after == done.parts > 0
     assert archive.read(EVERY).events.equals(before)
     assert pinned.read(EVERY).events.equals(before)
-    assert compact(archive.place) == CompactionResult()
+    assert archive.compact() == CompactionResult()
     assert commit(archive, [], "query", 5), "the stream goes on"
 
 
@@ -198,13 +191,13 @@ def test_archives_are_compacted_while_they_are_written(archive: FileArchive) -> 
 def _compacting(place: str, writer: Any) -> CompactionResult:
     done = CompactionResult()
     while not writer.done():
-        done += compact(place, fewest=2)
-    return done + compact(place, fewest=2)
+        done += ensue.archive(place).compact(fewest=2)
+    return done + ensue.archive(place).compact(fewest=2)
 
 
 def test_those_who_append_at_once_number_their_events_apart(archive: FileArchive) -> None:
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda seed: append(archive.place, _many(50, seed)), range(6)))
+        list(pool.map(lambda seed: archive.append(_many(50, seed)), range(6)))
     table = deltalake.DeltaTable(archive.place).to_pyarrow_table(columns=["__order"])
     assert sorted(table.column("__order").to_pylist()) == list(range(300))
 
@@ -221,11 +214,11 @@ def test_a_full_disk_leaves_nothing_behind(archive: FileArchive, monkeypatch: py
 
     monkeypatch.setattr(written_files, "_write_file", full)
     with pytest.raises(ensue.EventError, match=r"No space left(?s:.*)hint: free some space"):
-        append(archive.place, _many())
+        archive.append(_many())
     assert len(calls) == 3
     assert not list(Path(archive.place).rglob("*.parquet"))
     monkeypatch.undo()
-    append(archive.place, _many())
+    archive.append(_many())
     assert archive.read(EVERY).events.equals(_many())
 
 
@@ -235,12 +228,12 @@ def test_a_commit_that_fails_commits_nothing(archive: FileArchive, monkeypatch: 
 
     monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", broken)
     with pytest.raises(ensue.EventError, match=r"nothing was committed"):
-        append(archive.place, _many())
+        archive.append(_many())
     assert not list(Path(archive.place).rglob("*.parquet"))
 
 
 def test_files_are_sorted_and_lie_apart(archive: FileArchive) -> None:
-    append(archive.place, _many(2_000))
+    archive.append(_many(2_000))
     layout = archive.layout()
     assert (layout.buckets, layout.sorted_by) == (16, ("k", "t"))
     assert layout.partitioned_by == ("__day", "__bucket")
@@ -260,7 +253,7 @@ def test_an_archive_knows_its_columns(archive: FileArchive) -> None:
 def test_times_that_are_numbers(tmp_path: Path) -> None:
     schema = pa.schema({"t": pa.float64(), "until": pa.float64(), "k": pa.int32()})
     archive = create(tmp_path, schema, time=("t", "until"), key=["k"], day=10)
-    append(tmp_path, pa.table({"t": [1.0, 9.5], "until": [2.0, 10.5], "k": [1, 1]}))
+    ensue.archive(tmp_path).append(pa.table({"t": [1.0, 9.5], "until": [2.0, 10.5], "k": [1, 1]}))
     assert archive.layout().files == 2
     wanted = ArchiveRead(pieces((1, 9.0, None), key=pa.int64(), time=pa.float64()), "k")
     assert archive.read(wanted).events.column("until").to_pylist() == [10.5]
@@ -295,23 +288,58 @@ def test_an_archive_is_not_created_beside_other_files(tmp_path: Path) -> None:
 
 def test_columns_that_do_not_fit(archive: FileArchive) -> None:
     with pytest.raises(ensue.EventError, match=r"have no column 'n'(?s:.*)hint: "):
-        append(archive.place, _many().drop_columns("n"))
+        archive.append(_many().drop_columns("n"))
     with pytest.raises(ensue.EventError, match=r"have a column 'y'(?s:.*)hint: "):
-        append(archive.place, _many().append_column("y", pa.array([1] * 300)))
+        archive.append(_many().append_column("y", pa.array([1] * 300)))
     fine = _many().set_column(0, "t", pa.array([1] * 300, pa.timestamp("ns", "UTC")))
     with pytest.raises(ensue.EventError, match=r"column 't'(?s:.*)store microseconds"):
-        append(archive.place, fine)
+        archive.append(fine)
     coarse = _many().set_column(0, "t", _many().column("t").cast(pa.timestamp("ns", "UTC")))
-    append(archive.place, coarse)
+    archive.append(coarse)
     with pytest.raises(ensue.EventError, match="a name that archives use internally"):
         create(f"{archive.place}2", pa.schema([*SCHEMA, ("__day", pa.int64())]), time="t", key="k")
 
 
+def _refuses_writes(archive: Any, why: str) -> None:
+    for write in (lambda: archive.append(_many()), archive.compact, lambda: archive.compact(fewest=2, vacuum=168)):
+        with pytest.raises(ensue.StateError, match=rf"{why}(?s:.*)hint: "):
+            write()
+
+
 def test_tables_of_others_are_not_written(tmp_path: Path) -> None:
-    deltalake.write_deltalake(tmp_path, _many())
-    with pytest.raises(ensue.StateError, match=r"was not created by Ensue(?s:.*)hint: "):
-        writing.write_files(ensue.archive(tmp_path, time="t", key="k"), _many(), 0)
-    with pytest.raises(ensue.EnsueError, match="hint: "):
-        append(tmp_path, _many())
-    with pytest.raises(ensue.EnsueError, match="hint: "):
-        compact(tmp_path)
+    (tmp_path / "parquet").mkdir()
+    pq.write_table(_many(), tmp_path / "parquet" / "a.parquet")
+    deltalake.write_deltalake(tmp_path / "delta", _many())
+    for place in ("parquet", "delta"):
+        others = ensue.archive(tmp_path / place, time="t", key="k")
+        _refuses_writes(others, "was not created by Ensue")
+        with pytest.raises(ensue.StateError, match="was not created by Ensue"):
+            writing.write_files(others, _many(), 0)
+
+
+def test_tables_in_memory_are_not_written() -> None:
+    _refuses_writes(ensue.archive(_many(), time="t", key="k"), "a table in memory or a DataFrame is only read")
+
+
+def test_an_archive_fixed_to_a_version_is_not_written(archive: FileArchive) -> None:
+    assert archive.append(_many()) == 300
+    fixed = ensue.archive(archive.place, version=archive.layout().version)
+    _refuses_writes(fixed, r"is fixed to version \d+, which does not change")
+    _refuses_writes(archive.pinned(), "is fixed to version")
+    assert archive.append(_many(seed=1)) == 300
+    assert (archive.layout().rows, fixed.layout().rows) == (600, 300)
+
+
+def test_an_archive_that_was_recreated_is_not_written(archive: FileArchive) -> None:
+    shutil.rmtree(archive.place)
+    create(archive.place, SCHEMA, time="t", key=["n"])
+    _refuses_writes(archive, "has a different layout than when it was opened")
+
+
+def test_compaction_can_vacuum(archive: FileArchive) -> None:
+    for seed in range(2):
+        archive.append(_many(seed=seed))
+    files = lambda: len(list(Path(archive.place).rglob("*.parquet")))
+    done = archive.compact(fewest=2, vacuum=0)
+    assert files() == archive.layout().files < done.before
+    assert archive.read(EVERY).events.num_rows == 600

@@ -76,13 +76,17 @@ ran = ensue.start(
     matches, folder + "/table", checkpoint=folder + "/checkpoint", once=True, flush=True,
     history=events.where("at < 3"),
 )
-progress = ensue.progress_of(ran)
+progress = ran.progress()
 found["stream"] = {"rows": sum(p.input_rows for p in progress), "batches": len(progress)}
 found["stream"] |= {name: sum(getattr(p, name) for p in progress) for name in task["counters"]}
 
 stream = session.readStream.schema(events.schema).parquet(folder + "/events")
 rises = ensue.sql(task["clause"], tables={"events": stream}, watermark=2)
 ensue.start(rises, folder + "/rises", checkpoint=folder + "/rising", once=True, flush=True)
+with ensue.start(rises, folder + "/once", checkpoint=folder + "/running", name="rises") as running:
+    named = (running.name, running.is_active, running.wait(0))
+    running.finish(flush=True)
+    found["running"] = [*named, running.is_active, running.wait(0), running.exception]
 for wrong in ({"archives": {"past": events}}, {}):
     try:
         matches = ensue.match(
@@ -168,6 +172,12 @@ def test_what_is_left_of_a_stream_of_sql_goes_through_the_query(folder):
     given = pq.read_table(folder / "rises").select(here.column_names)
     assert sorted(map(str, given.to_pylist())) == sorted(map(str, here.to_pylist()))
     assert here.num_rows > 0
+
+
+def test_a_running_stream_is_finished(answers, folder):
+    assert answers["running"] == ["rises", True, False, False, True, None]
+    rows = lambda place: sorted(map(repr, pq.read_table(folder / place).to_pylist()))
+    assert rows("once") == rows("rises")
 
 
 def test_a_frame_is_no_archive(answers):

@@ -309,8 +309,8 @@ def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path:
     pq.write_table(table.slice(5), tmp_path / "in" / "1.parquet")
     stopped = run(once=False, max_matches=100)
     with pytest.raises(ensue.LimitError, match="max_matches=100"):
-        ensue.wait(stopped)
-    last = ensue.progress_of(stopped)[-1]
+        stopped.wait()
+    last = stopped.progress()[-1]
     assert last.stopped is not None
     assert "max_matches=100" in last.stopped
     assert pq.read_table(tmp_path / "out").num_rows == before

@@ -332,7 +332,7 @@ def test_a_stream_keeps_the_zone_of_its_session(spark, tmp_path, first, then):
             watermark="1 minute",
         )  # fmt: skip
         started = ensue.start(matches, str(found), checkpoint=str(tmp_path / "state"), once=True)
-        ensue.wait(started)
+        started.wait()
 
     try:
         pq.write_table(events("UTC").select(["ts", "n"]), source / "1.parquet")

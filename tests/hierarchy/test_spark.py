@@ -132,11 +132,11 @@ def test_a_stream_with_cuts_goes_on_where_it_stopped(spark, tmp_path, hierarchy)
 
     files.put(0, 1)
     with pytest.raises(Exception, match="the disk is full"):
-        run().awaitTermination()
-    run().awaitTermination()  # the micro-batch again, from the state before it
+        run().wait()
+    run().wait()  # the micro-batch again, from the state before it
     files.put(2)
     query = run(flush=True)
-    progress = ensue.progress_of(query)
+    progress = query.progress()
     assert sum(p.late for p in progress) == 0
     for level, table in wanted.items():
         together = pa.concat_tables(found[level]).select(table.column_names)
@@ -171,7 +171,7 @@ def test_a_hierarchy_of_one_key_streams_its_top(spark, tmp_path):
     behind = spark.read.parquet(str(tmp_path / "late")).toArrow()
     used = [row for row in late.to_pylist() if row["type"] in ("Reading", "Stop")]
     assert rows_of(behind.select(late.column_names)) == sorted(map(repr, used))
-    assert sum(p.late for p in ensue.progress_of(query)) == len(used)
+    assert sum(p.late for p in query.progress()) == len(used)
     left = ensue.remaining(spark, tmp_path / "checkpoint")
     assert left.columns == wanted.column_names
 

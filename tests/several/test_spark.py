@@ -107,7 +107,7 @@ def _one_stream(spark: Any, folder: Path) -> None:
         "own": folder / "own",
     }
     place = {"checkpoint": folder / "checkpoint", "once": True}
-    ensue.start(found, sinks, **place).awaitTermination(240)
+    ensue.start(found, sinks, **place).wait(240)
     left = ensue.remaining(spark, folder / "checkpoint")
     assert list(left) == list(STREAMED)
     # run again from the checkpoint, then to the end of the stream: nothing lost, nothing doubled

@@ -53,7 +53,7 @@ def test_keys_go_to_disk_and_to_the_store(spark, tmp_path):
 
     # each run is a stream of its own, with other workers' folders, and the last has no limit
     queries = [run(number, memory) for number, memory in enumerate(["300 KB"] * 3 + [None])]
-    progress = [done for query in queries[:3] for done in ensue.progress_of(query) if done.events]
+    progress = [done for query in queries[:3] for done in query.progress() if done.events]
     assert all(done.stored_keys > 1_000 for done in progress)
     assert progress[-1].misses > 100
     assert progress[-1].stored_bytes > 10_000

@@ -56,7 +56,7 @@ def test_a_stream_of_long_ago_sheds_all_and_one_of_now_nothing(spark, tmp_path, 
             once=True,
             flush=True,
         )
-    counted = ensue.progress_of(query)
+    counted = query.progress()
     assert sum(done.shed_keys for done in counted) == 20
     assert sum(done.shed_events for done in counted) == 40
     # of those given up before, those that come again begin anew

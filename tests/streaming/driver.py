@@ -87,7 +87,7 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
         archiving = {}
         if kind == "archive":
             options = options | {"archives": {PAST: ensue.archive(folder / PAST)}}
-            archiving = {"archive": PAST, "archive_rows": 1}
+            archiving = {"archive": ensue.ArchiveWriter(PAST, rows=1)}
             Thread(target=compacting, args=(folder / PAST,), daemon=True).start()
         options = options | LIMITS.get(kind, {})
         matches = ensue.match(stream, query, **columns, **options, watermark=WATERMARK)
@@ -99,7 +99,7 @@ def run(folder: Path, master: str, sink: str, kind: str) -> None:
             matches, output, checkpoint=folder / "checkpoint", once=True, flush=True,
             history=history, **archiving,
         )  # fmt: skip
-        print("keys missed:", sum(done.misses for done in ensue.progress_of(query)), flush=True)
+        print("keys missed:", sum(done.misses for done in query.progress()), flush=True)
     finally:
         session.stop()
 
@@ -125,10 +125,8 @@ def changing(folder: Path) -> None:
 
 def compacting(place: Path) -> None:
     """Few files out of many, again and again, while the stream writes."""
-    from ensue.archives.compaction import compact
-
     while True:
-        compact(place, fewest=3)
+        ensue.archive(place).compact(fewest=3)
         time.sleep(0.2)
 
 

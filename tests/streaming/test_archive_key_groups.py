@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.archives.delta_writer import append, create
+from ensue.archives.delta_writer import create
 from ensue.errors import EventError, QueryError
 from ensue.planner.access_paths import ACCESSES
 from ensue.runtime.options import AccessOptions, ArchiveSet, open_archives
@@ -52,7 +52,7 @@ def archived(place, story: Story):
         buckets=4, day=5 if story.nature.time in (WHOLE, REAL) else None,
     )  # fmt: skip
     if events.num_rows:
-        append(place, events)
+        ensue.archive(place).append(events)
     return made
 
 
@@ -233,7 +233,7 @@ def test_an_event_right_behind_the_archive_belongs_to_the_past(tmp_path):
         return pa.table({"t": times, "k": [1] * count, "type": ["A"] * count}, pa.schema(columns))
 
     own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type")
-    append(tmp_path / "a", events(1_000_500))
+    ensue.archive(tmp_path / "a").append(events(1_000_500))
     found = open_archives({"a": own}, "a", streaming=True)
     assert found.first_cut("us") == 1_000_501
     found = replace(found, archiving=ArchiveSink(own, 1))

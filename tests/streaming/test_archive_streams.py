@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.archives.compaction import compact
-from ensue.archives.delta_writer import append, create, release
+from ensue.archives.delta_writer import create, release
 from support.past import whole
 
 pytestmark = pytest.mark.spark
@@ -65,7 +64,7 @@ def own(tmp_path):
         tmp_path / "old", SCHEMA, time="t", key=["k"], type="type", order=["row"], buckets=4,
         day=10,
     )  # fmt: skip
-    append(tmp_path / "old", events(60, 0, 7))
+    ensue.archive(tmp_path / "old").append(events(60, 0, 7))
     return made
 
 
@@ -100,8 +99,8 @@ def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     matches = matched(source, archives={"old": own}, access=access)
     query = ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True)
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
-    assert sum(p.probes for p in ensue.progress_of(query)) > 0
-    assert sum(p.rows_read for p in ensue.progress_of(query)) > 0
+    assert sum(p.probes for p in query.progress()) > 0
+    assert sum(p.rows_read for p in query.progress()) > 0
 
 
 @pytest.mark.slow
@@ -116,7 +115,7 @@ def test_a_stream_goes_on_with_the_version_it_began_with(source, own, tmp_path):
 
     source.add(first)
     run()
-    append(tmp_path / "old", events(60, 20, 9))  # later, and not seen
+    ensue.archive(tmp_path / "old").append(events(60, 20, 9))  # later, and not seen
     source.add(second)
     run(flush=True)
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
@@ -146,10 +145,13 @@ def test_a_dataframe_is_no_archive_of_a_stream(spark, source):
 # ------------------------------------------------------------------------------ its own archive
 
 
-def archiving(source, tmp_path, query=TRAVEL, *, flush=False, **options):
+def archiving(source, tmp_path, query=TRAVEL, *, rows, flush=False):
     archives = {"old": ensue.archive(tmp_path / "old")}
     matches = matched(source, query, archives=archives, archive="old")
-    return ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, **options)
+    writer = ensue.ArchiveWriter("old", rows=rows)
+    return ensue.start(
+        matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, archive=writer
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -159,16 +161,16 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
     live, counted = events(90, 20), 0
     for number, piece in enumerate(pieces(live, starts), 1):
         source.add(*pieces(piece, 2))
-        done = archiving(source, tmp_path, query, archive_rows=10, flush=number == starts)
-        counted += sum(p.archived for p in ensue.progress_of(done))
-        compact(tmp_path / "old", fewest=2)
+        done = archiving(source, tmp_path, query, rows=10, flush=number == starts)
+        counted += sum(p.archived for p in done.progress())
+        ensue.archive(tmp_path / "old").compact(fewest=2)
     assert rows(tmp_path / "out") == wanted(live, query, archive="old")
     there = whole(own).column("row").to_pylist()
     assert len(there) == len(set(there))
     fresh = set(there) - set(events(60, 0, 7).column("row").to_pylist())
     assert fresh <= {r["row"] for r in live.to_pylist() if r["type"] in "AB"}
     assert len(fresh) == counted > 10
-    assert any(p.recent > 0 for p in ensue.progress_of(done))
+    assert any(p.recent > 0 for p in done.progress())
 
 
 @pytest.mark.slow
@@ -179,7 +181,7 @@ def test_a_query_without_a_past_writes_one(source, own, tmp_path):
     matches = matched(source, text)
     ensue.start(
         matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True,
-        archive=own, archive_rows=1,
+        archive=ensue.ArchiveWriter(own, rows=1),
     )  # fmt: skip
     expected = ensue.match(live, text, order="row", **NAMED)
     assert rows(tmp_path / "out") == sorted(map(repr, expected.to_pylist()))
@@ -204,8 +206,8 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp
 
     monkeypatch.setattr(own_archive, "commit", failing)
     with pytest.raises(ensue.EnsueError, match="killed behind"):
-        archiving(source, tmp_path, archive_rows=5)
-    archiving(source, tmp_path, archive_rows=5, flush=True)
+        archiving(source, tmp_path, rows=5)
+    archiving(source, tmp_path, rows=5, flush=True)
     assert calls[:3] == [True, True, False]
     assert rows(tmp_path / "out") == wanted(live, TRAVEL, archive="old")
     there = whole(own).column("row").to_pylist()
@@ -215,7 +217,7 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp
 @pytest.mark.slow
 def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
     source.add(events(30, 20))
-    archiving(source, tmp_path, archive_rows=5)
+    archiving(source, tmp_path, rows=5)
     matches = matched(source, archives={"old": own}, archive="old")
     with pytest.raises(ensue.StateError, match="two streams write one archive"):
         ensue.start(matches, tmp_path / "other", checkpoint=tmp_path / "cp2", once=True)
@@ -225,9 +227,9 @@ def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_knows_its_archive(source, own, tmp_path):
     source.add(events(30, 20))
-    archiving(source, tmp_path, archive_rows=5)
-    with pytest.raises(ensue.StateError, match="archive_rows=5, not 6"):
-        archiving(source, tmp_path, archive_rows=6)
+    archiving(source, tmp_path, rows=5)
+    with pytest.raises(ensue.StateError, match="began with rows=5 for its archive, not 6"):
+        archiving(source, tmp_path, rows=6)
     with pytest.raises(ensue.StateError, match="began with archive='old', not None"):
         ensue.start(
             matched(source, archives={"old": own}), tmp_path / "out", checkpoint=tmp_path / "cp",

@@ -151,9 +151,13 @@ def test_a_stream_that_fails_says_why(source, tmp_path):
     assert raised.value.__suppress_context__
     query = ensue.start(source.match(), tmp_path / "table", **options)
     with pytest.raises(EventError, match="no usable time"):
-        ensue.wait(query)
+        query.wait()
+    with pytest.raises(EventError, match="1 of 1 events have no usable time"):
+        query.finish()
+    assert isinstance(query.exception, EventError)
+    assert repr(query).endswith(": failed>")
     with pytest.raises(EventError, match="no usable time"):
-        ensue.wait(query, 0)
+        query.wait(0)
 
 
 @pytest.mark.slow

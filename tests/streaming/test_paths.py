@@ -100,7 +100,7 @@ def test_a_stream_between_folders_of_odd_names(session, tmp_path, name):
     assert wanted.num_rows
     assert ids(table) == ids(wanted)
     pq.write_table(EVENTS.slice(6).set_column(0, "t", pa.array([40])), events / "2.parquet")
-    ensue.start(stream(session, events, CALM), table, checkpoint=checkpoint, once=True).awaitTermination(240)
+    ensue.start(stream(session, events, CALM), table, checkpoint=checkpoint, once=True).wait(240)
     assert ids(table) == ids(wanted)  # what was flushed comes again, and is not doubled
     assert ensue.remaining(session, checkpoint).count() == 1
 

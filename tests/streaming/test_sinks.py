@@ -91,7 +91,7 @@ def run(tmp_path: Path) -> Callable[..., Any]:
     def run(matches: Any, output: Any = None, **options: Any) -> Any:
         place = {"checkpoint": tmp_path / "checkpoint"} | options
         query = ensue.start(matches, output or tmp_path / "table", **place, once=True)
-        assert query.awaitTermination(240), "the stream hangs"
+        assert query.wait(240), "the stream hangs"
         return query
 
     return run
@@ -299,7 +299,7 @@ def test_a_function_gets_the_matches_of_each_batch(source, run):
     rows = [row.match_id for found in batches.values() for row in found]
     assert len(rows) == 1  # the other waits for the watermark
     assert sorted(batches) == list(range(len(batches)))
-    progress = ensue.progress_of(query)
+    progress = query.progress()
     assert sum(p.events for p in progress) == 5
     assert sum(p.matches for p in progress) == 1
     assert progress[-1].waiting == 2
@@ -316,7 +316,7 @@ def test_a_function_may_look_at_a_part_of_the_matches_or_at_none(source, run):
 
     query = run(source.match(), careless)
     assert seen
-    assert sum(p.matches for p in ensue.progress_of(query)) == source.batch().num_rows == 3
+    assert sum(p.matches for p in query.progress()) == source.batch().num_rows == 3
 
 
 @pytest.mark.slow
@@ -332,14 +332,39 @@ def test_a_stream_runs_every_so_often_until_it_is_stopped(source, tmp_path):
     try:
         limit = time.monotonic() + 120
         while not list((tmp_path / "table").glob("*.parquet")):
-            assert query.isActive
+            assert query.is_active
             assert time.monotonic() < limit
             time.sleep(0.1)
         assert query.name == "every_so_often"
-        assert query.isActive
+        assert query.is_active
     finally:
         query.stop()
     assert members(tmp_path / "table") == [(0, 1)]
+
+
+def test_a_running_stream_is_finished_or_stopped(source, tmp_path):
+    source.add("A0p B1p", "A20r")
+    place = {"checkpoint": tmp_path / "checkpoint", "name": "finished"}
+    with ensue.start(source.match(), tmp_path / "table", **place) as running:
+        assert running.is_active
+        assert not running.wait(0)
+        assert repr(running) == "<ensue.RunningStream finished: running>"
+        running.finish()
+        assert not running.is_active
+        assert running.wait(0)
+        assert running.exception is None
+    assert (running.name, running.id) == (running.query.name, running.query.id)
+    assert running.progress()[-1].watermark is not None
+    assert members(tmp_path / "table") == [(0, 1)]
+    source.add("B21r")
+    with ensue.start(source.match(), tmp_path / "table", **place) as running:
+        running.finish()
+    assert members(tmp_path / "table") == [(0, 1)], "it waits for time"
+    running.finish(flush=True)
+    assert members(tmp_path / "table") == [(0, 1), (2, 3)]
+    with ensue.start(source.match(), tmp_path / "table", **place) as running:
+        assert running.is_active
+    assert not running.is_active
 
 
 @pytest.mark.slow
@@ -363,7 +388,7 @@ def test_late_events_are_counted_and_delivered(source, run, session, tmp_path):
     late = session.read.parquet(str(tmp_path / "late")).toArrow()
     assert sorted(late["row"].to_pylist()) == [2, 4]
     assert set(late.column_names) == {"at", "type", "k", "row", "batch"}
-    assert sum(p.late for p in ensue.progress_of(query)) == 2
+    assert sum(p.late for p in query.progress()) == 2
     written = pq.read_table(tmp_path / "table")
     assert "late_event" not in written.column_names
     assert members(written) == [(1, 3)]

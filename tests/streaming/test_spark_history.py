@@ -108,8 +108,8 @@ def test_a_stream_goes_on_where_its_history_ends(spark, tmp_path, monkeypatch):
     case.add(1, KNOWN + 15, COUNT)
     query = case.start(spark.createDataFrame(case.history))
     case.check()
-    assert sum(batch.before_cut for batch in ensue.progress_of(query)) == AGAIN
-    assert sum(batch.late for batch in ensue.progress_of(query)) == 0
+    assert sum(batch.before_cut for batch in query.progress()) == AGAIN
+    assert sum(batch.late for batch in query.progress()) == 0
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(spark, tmp
     archive = Shelved(case.table.slice(0, KNOWN + 3), "ts", "type", complete)
     query = case.start(archive)
     case.check()
-    before = sum(batch.before_cut for batch in ensue.progress_of(query))
+    before = sum(batch.before_cut for batch in query.progress())
     assert 0 < before < AGAIN
     manifest = case.folder / "checkpoint" / "ensue-history" / "manifest"
     assert '"version": "7"' in next(manifest.glob("part-*")).read_text()
@@ -157,7 +157,7 @@ def test_since_leaves_out_what_is_before(spark, tmp_path):
     case = Case(spark, tmp_path, events(stamps=True), FALL.replace("8", "8 seconds"))
     case.add(1, KNOWN + 15, COUNT)
     since = case.table["ts"][40].as_py()
-    case.start(since=since)
+    case.start(ensue.History(case.history, since))
     rows = [t >= since for t in case.table["ts"].to_pylist()]
     case.table = case.table.filter(pa.array(rows))
     case.check()
@@ -229,7 +229,7 @@ def test_a_gap_is_an_error_that_names_it_until_it_is_allowed(spark, tmp_path):
     end = case.table["ts"][29].as_py() + timedelta(microseconds=1)
     assert end.strftime("%H:%M:%S.%f") in str(error.value)
     assert first.strftime("%H:%M:%S.%f") in str(error.value)
-    case.start(history, gap="allow")
+    case.start(ensue.History(history, gap="allow"))
     case.table = pa.concat_tables([history, case.table.slice(KNOWN - AGAIN, AGAIN + 15)])
     case.check()
 
@@ -243,7 +243,7 @@ def test_events_that_no_query_asks_for_also_show_that_there_is_no_gap(spark, tmp
     case.add(0, KNOWN - AGAIN, KNOWN + 15)
     case.table = events()
     query = case.start()
-    assert not any(batch.before_cut for batch in ensue.progress_of(query))
+    assert not any(batch.before_cut for batch in query.progress())
 
 
 # -------------------------------------------------------------------------------- misuse
@@ -253,9 +253,6 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
     case = Case(spark, tmp_path, events(), FALL)
     place = {"checkpoint": tmp_path / "checkpoint"}
     for given, said in (
-        ({"since": 3}, "need history="),
-        ({"gap": "allow"}, "need history="),
-        ({"history": case.history, "gap": "yes"}, "'refuse' or 'allow'"),
         ({"history": str(tmp_path / "nowhere")}, "nowhere"),
         ({"history": case.history.drop_columns(["k"])}, "has no column 'k'"),
         ({"history": case.history.slice(0, 0)}, "has no events"),
@@ -265,6 +262,10 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
     ):
         with pytest.raises(EventError, match=said):
             ensue.start(case.matches(), tmp_path / "table", **place, **given)
+    with pytest.raises(EventError, match="'refuse' or 'allow'"):
+        ensue.History(case.history, gap="yes")
+    with pytest.raises(EventError, match="a history needs events"):
+        ensue.History(None, since=3)
     case = Case(spark, tmp_path / "ahead", events(stamps=True), FALL.replace("8", "8 seconds"))
     late = datetime.now(UTC) + timedelta(days=3)
     ahead = [*case.table["ts"].to_pylist()[: KNOWN - 1], late]

@@ -79,8 +79,8 @@ class Streams:
             matches = ensue.match(events, query, **(EVENTS | options))
         output = dict.fromkeys(matches, take) if isinstance(matches, Mapping) else take
         started = ensue.start(matches, output, checkpoint=self.folder / "checkpoint", once=True, flush=flush)
-        assert started.awaitTermination(240), "the stream hangs"
-        return sorted(found), ensue.progress_of(started)
+        assert started.wait(240), "the stream hangs"
+        return sorted(found), started.progress()
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_micro_batch_that_is_repeated_leaves_out_the_same_events(streams):
         raise RuntimeError("the machine is gone")
 
     with pytest.raises(RunnerError, match="the machine is gone"):
-        ensue.start(matches, fail, **place).awaitTermination(240)
+        ensue.start(matches, fail, **place).wait(240)
     while datetime.now(UTC) + bound <= far:  # now the clock would let it pass
         clock.sleep(0.2)
     found, progress = streams.run(frame, PAIRS + "00 seconds", flush=True, **options)

@@ -6,7 +6,6 @@ from random import Random
 
 import pyarrow as pa
 
-from ensue.archives.compaction import compact
 from ensue.archives.delta_writer import commit
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_writer import AddedFile
@@ -49,7 +48,7 @@ class ArchivingStream(Stream):
             if files:
                 self.commits += commit(self.archive, files, "stream", self.number)
             if self.random.random() < 0.3:
-                self.compactions += compact(self.archive.place, fewest=2).parts
+                self.compactions += self.archive.compact(fewest=2).parts
         if point is None:
             return True
         self._restore(before)

@@ -3,16 +3,17 @@
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from threading import RLock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.errors import EventError, did_you_mean
+from ensue.brief_tracebacks import shorten_tracebacks
+from ensue.errors import EventError, StateError, did_you_mean
 from ensue.schema import ValueKind
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.event_table import StreamSchema, check_reserved_names, create_schema
@@ -91,6 +92,20 @@ class ArchiveLayout:
     clustered: bool = False  # whether the events of one key are stored together
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """Counts of a compaction."""
+
+    parts: int = 0  # partitions: days and buckets
+    before: int = 0  # files that were replaced
+    after: int = 0
+    rows: int = 0
+    skipped: int = 0  # partitions that another process rewrote meanwhile
+
+    def __add__(self, other: "CompactionResult") -> "CompactionResult":
+        return CompactionResult(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
 class Archive(Protocol):
     """A table of past events that can be read by key and time. It is frozen and picklable."""
 
@@ -113,6 +128,23 @@ class Archive(Protocol):
 
     def read(self, request: ArchiveRead) -> ArchiveRows:
         """Reads events by key and time."""
+
+    def append(self, events: Any) -> int:
+        """Appends events, as having arrived after all others; returns how many."""
+
+    def compact(self, *, fewest: int = 4, vacuum: int | None = None) -> CompactionResult:
+        """Merges the small files of days and buckets that have at least `fewest`."""
+
+
+class ReadOnlyArchive:
+    """A table in memory or a DataFrame."""
+
+    @shorten_tracebacks
+    def append(self, *_: Any, **__: Any) -> NoReturn:
+        what = "a table in memory or a DataFrame is only read"
+        raise StateError(f"{what}\n  hint: ensue.create_archive(place, events, ...) makes an archive to write")
+
+    compact = append
 
 
 @dataclass(frozen=True, slots=True)

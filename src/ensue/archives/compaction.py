@@ -1,7 +1,7 @@
 """Compaction of an archive's small files, while streams write it and queries read it."""
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensue.archives.archive import BUCKET, DAY, ArchiveOptions
-from ensue.archives.delta import cast_to_stored, import_deltalake, open_delta_archive, open_delta_table
-from ensue.archives.delta_writer import WRITER, build_add_action, commit_transaction, get_clustering
+from ensue.archives.archive import BUCKET, DAY, CompactionResult
+from ensue.archives.delta import cast_to_stored, import_deltalake, open_delta_table
+from ensue.archives.delta_writer import WRITER, build_add_action, commit_transaction, get_clustering, open_to_write
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_metadata import build_file_error, split_path
 from ensue.archives.parquet_writer import AddedFile, remove_files, write_parquet
@@ -25,20 +25,6 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionResult:
-    """Counts of a compaction."""
-
-    parts: int = 0  # partitions: days and buckets
-    before: int = 0  # files that were replaced
-    after: int = 0
-    rows: int = 0
-    skipped: int = 0  # partitions that another process rewrote meanwhile
-
-    def __add__(self, other: "CompactionResult") -> "CompactionResult":
-        return CompactionResult(*map(sum, zip(astuple(self), astuple(other), strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
 class _Part:
     """The files of a day and a bucket."""
 
@@ -48,25 +34,20 @@ class _Part:
     partition: dict[str, str | None]
 
 
-def compact(place: str | Path, *, fewest: int = MIN_FILES) -> CompactionResult:
+def compact(archive: FileArchive, *, fewest: int = MIN_FILES) -> CompactionResult:
     """Rewrites partitions that have `fewest` files or more, each into one sorted file.
 
     Events and their order do not change. Streams may write meanwhile: a commit that conflicts is
     tried again. Files are not removed: see `vacuum`.
     """
-    archive = open_delta_archive(str(place), ArchiveOptions(None))
-    get_clustering(archive)  # raises for tables that Ensue did not create
     total = CompactionResult()
-    for group in _group_by_size(_list_parts(open_delta_table(archive.place), max(2, fewest))):
+    for group in _group_by_size(_list_parts(open_to_write(archive), max(2, fewest))):
         total += _rewrite(archive, group)
     return total
 
 
 def vacuum(place: str | Path, *, hours: int = RETENTION_HOURS) -> int:
-    """Removes files that no version of the last hours needs, and uncommitted ones.
-
-    Reads of older versions raise an error afterwards. Returns the number of removed files.
-    """
+    """Removes the files that no version of the last hours needs, and uncommitted ones; returns how many."""
     table = open_delta_table(str(place))
     owner = table.metadata().configuration.get(WRITER)
     if owner and hours < 1:

@@ -110,20 +110,14 @@ def _require_empty_place(place: str) -> None:
 
 def get_properties(archive: FileArchive) -> ArchiveProperties:
     """The layout of an archive that Ensue created. Raises a StateError for other archives."""
-    schema = archive.shape.schema
-    if archive.stored.buckets is None:
+    schema, stored = archive.shape.schema, archive.stored
+    if stored.buckets is None:
         raise StateError(
             f"{archive.place} was not created by Ensue, which only reads such tables\n"
-            "  hint: ensue archive create makes one that it can write"
+            "  hint: ensue.create_archive or ensue archive create makes one that it can write"
         )
-    return ArchiveProperties(
-        (schema.start, schema.end),
-        schema.type_column,
-        archive.key,
-        schema.order,
-        archive.stored.buckets,
-        archive.stored.day,
-    )
+    time = schema.start, schema.end
+    return ArchiveProperties(time, schema.type_column, archive.key, schema.order, stored.buckets, stored.day)
 
 
 def get_clustering(archive: FileArchive) -> Clustering:
@@ -154,8 +148,7 @@ def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number
     """
     package = import_deltalake()
     for _ in range(_TRIES):
-        table = open_delta_table(archive.place)
-        _require_same_layout(archive, table)
+        table = open_to_write(archive)
         committed = table.transaction_version(writer)
         if committed is not None and committed >= number:
             return False
@@ -219,10 +212,8 @@ def try_claim(place: str, table: Any, writer: str) -> bool:
 
 def claim(archive: FileArchive, writer: str) -> None:
     """Makes a stream the writer of an archive, when it starts."""
-    get_properties(archive)
     for _ in range(_TRIES):
-        table = open_delta_table(archive.place)
-        _require_same_layout(archive, table)
+        table = open_to_write(archive)
         if try_claim(archive.place, table, writer):
             return
     raise StateError(f"the archive {archive.place} could not be claimed: others keep committing")
@@ -243,13 +234,21 @@ def get_writer(place: str | Path) -> str | None:
     return owner or None
 
 
-def _require_same_layout(archive: FileArchive, table: Any) -> None:
-    """Raises a StateError if the layout of the table has changed since the archive was opened."""
-    if ArchiveProperties.read(table.metadata().configuration) != get_properties(archive):
+def open_to_write(archive: FileArchive) -> Any:
+    """Opens the newest version of an archive's table; raises a StateError if it cannot be written."""
+    own = get_properties(archive)
+    if archive.source.version is not None:
+        raise StateError(
+            f"the archive {archive.place} is fixed to version {archive.source.version}, which does not change\n"
+            "  hint: leave version= out, to write and read the newest one"
+        )
+    table = open_delta_table(archive.place)
+    if ArchiveProperties.read(table.metadata().configuration) != own:
         raise StateError(
             f"the archive {archive.place} has a different layout than when it was opened\n"
-            "  hint: it was recreated: start with a new checkpoint"
+            "  hint: it was recreated: open it again; a stream needs a new checkpoint"
         )
+    return table
 
 
 def require_same_archive(archive: FileArchive, described: Mapping[str, object]) -> None:
@@ -271,12 +270,11 @@ def require_same_archive(archive: FileArchive, described: Mapping[str, object]) 
         )
 
 
-def append(place: str | Path, events: pa.Table) -> int:
-    """Appends events to an archive, after others of the same time; returns their number."""
-    archive = open_delta_archive(str(place), ArchiveOptions(None))
+def append(archive: FileArchive, events: pa.Table) -> int:
+    """Appends events to an archive, after others of the same time; returns how many."""
     package = import_deltalake()
     for _ in range(_TRIES):
-        table = open_delta_table(archive.place)
+        table = open_to_write(archive)
         owner = table.metadata().configuration.get(WRITER)
         if owner:
             raise StateError(

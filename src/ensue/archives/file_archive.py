@@ -3,18 +3,19 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.archive import ArchiveLayout, ArchiveRead, ArchiveRows, FileList
+from ensue.archives.archive import ArchiveLayout, ArchiveRead, ArchiveRows, CompactionResult, FileList
 from ensue.archives.duckdb_reader import can_read_with_duckdb, read_with_duckdb
 from ensue.archives.parquet_metadata import MissingFileError
 from ensue.archives.parquet_reader import FILE, ROW, read_with_pyarrow
 from ensue.archives.pruning import FilePruner, is_clustered
 from ensue.archives.row_selection import RowSelector, get_read_columns
+from ensue.brief_tracebacks import shorten_tracebacks
 from ensue.errors import EventError
 from ensue.vector.event_table import StreamSchema, find_stream_order
 from ensue.vector.take import take_rows
@@ -155,6 +156,27 @@ class FileArchive:
                 f"{error.path} is gone, so it was vacuumed\n"
                 "  hint: take a newer version, and let vacuum keep files as long as they are read"
             ) from error
+
+    @shorten_tracebacks
+    def append(self, events: Any) -> int:
+        """Appends events, as having arrived after all others; returns how many."""
+        from ensue.archives.delta_writer import append
+        from ensue.archives.factory import convert_to_table
+
+        return append(self, convert_to_table(events))
+
+    @shorten_tracebacks
+    def compact(self, *, fewest: int = 4, vacuum: int | None = None) -> CompactionResult:
+        """Merges the small files of days and buckets that have at least `fewest`.
+
+        Streams can go on. `vacuum` deletes files that no version of that many hours needs.
+        """
+        from ensue.archives import compaction
+
+        done = compaction.compact(self, fewest=fewest)
+        if vacuum is not None:
+            compaction.vacuum(self.place, hours=vacuum)
+        return done
 
 
 def _find_bound(files: FileList, column: str, *, first: bool) -> object | None:

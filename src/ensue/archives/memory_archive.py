@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.archive import KEY, ArchiveLayout, ArchiveRead, ArchiveRows
+from ensue.archives.archive import KEY, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
 from ensue.archives.row_selection import RowSelector
 from ensue.vector.event_table import StreamSchema, drop_bad_times, find_stream_order, get_end_times
 from ensue.vector.key_codes import ColumnCodes
@@ -83,7 +83,7 @@ def _sort_by_code(codes: Ints, count: int) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class TableArchive:
+class TableArchive(ReadOnlyArchive):
     """Past events in memory, in stream order."""
 
     events: pa.Table

@@ -11,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 import ensue
-from ensue.archives.archive import ArchiveLayout
+from ensue.archives.archive import ArchiveLayout, ArchiveOptions
 from ensue.archives.compaction import compact, vacuum
-from ensue.archives.delta_writer import append, create, get_writer, release
+from ensue.archives.delta import open_delta_archive
+from ensue.archives.delta_writer import create, get_writer, release
+from ensue.archives.file_archive import FileArchive
 from ensue.archives.pruning import describe_scan_cost
 from ensue.cli import event_files
 from ensue.cli.options import get_text_options
@@ -26,7 +28,7 @@ def run_create(options: Namespace) -> ExitCode:
     """Create an archive with the columns of the events, and append the events."""
     events = _read(options)
     columns = {"type": options.type, "key": options.key, "order": options.order}
-    create(
+    created = create(
         options.place,
         events.schema,
         time=_time(options) or event_files.guess_time_column(events),
@@ -38,7 +40,7 @@ def run_create(options: Namespace) -> ExitCode:
         print_notice(f"created {options.place}, without events")
         return ExitCode.FINE
     try:
-        return _append(options.place, events)
+        return _append(created, events)
     except ensue.EnsueError:
         print_notice(f"{options.place} was created, and is empty")
         raise
@@ -46,14 +48,15 @@ def run_create(options: Namespace) -> ExitCode:
 
 def run_append(options: Namespace) -> ExitCode:
     """Append events to an archive."""
-    return _append(options.place, _read(options))
+    events = _read(options)
+    return _append(open_delta_archive(options.place, ArchiveOptions(None)), events)
 
 
-def _append(place: str, events: pa.Table) -> ExitCode:
+def _append(archive: FileArchive, events: pa.Table) -> ExitCode:
     began = time.perf_counter()
-    count = append(place, events)
+    count = archive.append(events)
     seconds = time.perf_counter() - began
-    print_notice(f"appended {format_count(count, 'event', 'events')} to {place} in {seconds:.2f} s")
+    print_notice(f"appended {format_count(count, 'event', 'events')} to {archive.place} in {seconds:.2f} s")
     return ExitCode.FINE
 
 
@@ -62,7 +65,7 @@ def run_compact(options: Namespace) -> ExitCode:
     if options.vacuum is not None and options.vacuum < 0:
         raise UsageError("--vacuum needs a number of hours, 0 or more; 168 is a week")
     began = time.perf_counter()
-    done = compact(options.place, fewest=options.fewest)
+    done = compact(open_delta_archive(options.place, ArchiveOptions(None)), fewest=options.fewest)
     seconds = time.perf_counter() - began
     if done.parts:
         print_notice(

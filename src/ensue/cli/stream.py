@@ -53,7 +53,6 @@ def run_stream(options: Namespace) -> ExitCode:
     if all(isinstance(s, RateSource) for group in sources_by_type.values() for s in group):
         options.time, options.type = options.time or "ts", options.type or "type"
     from ensue.backends.spark import session as spark_session
-    from ensue.backends.spark import spark_errors
 
     print_notice("starting Spark ...")
     named = {"spark.jars.packages": options.packages, "spark.jars": options.jars}
@@ -79,18 +78,17 @@ def run_stream(options: Namespace) -> ExitCode:
     with _checkpoint(options.checkpoint) as checkpoint, _stop_signals() as stopped:
         flushed = 0
         with screen, _log_on_screen():
-            started = _start(matches, target, checkpoint, options)
-            running = started.query
+            running = _start(matches, target, checkpoint, options)
             try:
-                while running.isActive and not stopped and not screen.broken:
-                    screen.report(ensue.progress_of(running))
+                while running.is_active and not stopped and not screen.broken:
+                    screen.report(running.progress())
                     time.sleep(_POLL_SECONDS)
             finally:
                 running.stop()
-            screen.report(ensue.progress_of(running))
-            error = None if stopped or screen.broken else spark_errors.get_stream_failure(running)
+            screen.report(running.progress())
+            error = None if stopped or screen.broken else running.exception
             if options.flush and not stopped and error is None:
-                flushed = _flush(started, target, screen)
+                flushed = _flush(running, target, screen)
         if screen.broken:
             raise BrokenPipeError
         if error is not None:
@@ -201,22 +199,16 @@ def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
 
 
 def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.backends.spark.backfill import HistoryOptions
     from ensue.backends.spark.start import start_without_waiting
 
     since = None if options.since is None else _parse_time(options.since)
     gap = "allow" if options.allow_gap else "refuse"
+    history = None if options.history is None else ensue.History(options.history, since, gap)
     every = None
     if options.every is not None:
         every = f"{_parse_length('--every', options.every)} milliseconds"
     return start_without_waiting(
-        matches,
-        target,
-        checkpoint=checkpoint,
-        late=options.late,
-        every=every,
-        once=options.once,
-        first=HistoryOptions.from_arguments(options.history, since, gap),
+        matches, target, checkpoint=checkpoint, late=options.late, every=every, once=options.once, history=history
     )
 
 
@@ -230,16 +222,16 @@ def _parse_time(text: str) -> int | float | datetime:
     raise UsageError(f"--since {text}: neither a number nor a time\n  hint: 2026-03-01, 2026-03-01T10:00:00Z")
 
 
-def _flush(started: Any, target: Any, screen: StreamScreen) -> int:
+def _flush(running: Any, target: Any, screen: StreamScreen) -> int:
     """End the stream, deliver the matches that waited for its end, and return their number."""
     from ensue.backends.spark.spark_errors import get_error_types, translate_error
 
     last = screen.totals.last
     try:
-        if last is None and started.past is not None:  # no events after the history
-            rest: Any = started.past.remaining()
+        if last is None and running.past is not None:  # no events after the history
+            rest: Any = running.past.remaining()
         else:
-            rest = ensue.remaining(started.session, started.checkpoint)
+            rest = ensue.remaining(running.matches.sparkSession, running.checkpoint)
         batch = 0 if last is None else last.batch + 1
         if not isinstance(rest, Mapping):
             rest, target = {"": rest.persist()}, {"": target}

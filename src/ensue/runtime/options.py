@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -114,6 +114,54 @@ def _find_cut(archive: "Archive") -> int | float | None:
 
 
 NO_ARCHIVES = ArchiveSet({})
+
+# ------------------------------------------------------------------------- streams
+REFUSE, ALLOW = "refuse", "allow"
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Past events that a stream starts with, for `ensue.start(..., history=)`.
+
+    `events` are those that `history=` takes; older ones than `since` are left out. If the stream
+    starts later than the history ends, it stops with a StateError that names the gap; with
+    `gap="allow"` it goes on, since nothing happened in between.
+
+    >>> History("/data/readings", since=7).gap
+    'refuse'
+    """
+
+    events: Any
+    since: Any = None
+    gap: str = REFUSE
+
+    def __post_init__(self) -> None:
+        if self.events is None:
+            raise EventError("a history needs events\n  hint: leave out history=, to start a stream without one")
+        if self.gap not in (REFUSE, ALLOW):
+            raise EventError(f"gap= must be {REFUSE!r} or {ALLOW!r}, not {self.gap!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveWriter:
+    """The archive that a stream writes, and when, for `ensue.start(..., archive=)`.
+
+    `archive` is the result of `ensue.archive` for one that Ensue has created, or its name among
+    those of `ensue.match`. Relevant events stay in the state of a key group until it has `rows`
+    of them (50,000), or one of them is older than `age`, such as "1 hour"; then they become files
+    of the archive, in one transaction per micro-batch. Late events do not.
+
+    >>> ArchiveWriter("passes", rows=10_000, age="1 hour")
+    ArchiveWriter(archive='passes', rows=10000, age='1 hour')
+    """
+
+    archive: "str | Archive"
+    rows: int | None = None
+    age: str | int | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and self.rows < 1:
+            raise EventError(f"rows={self.rows}: an archive takes at least 1 event at a time")
 
 
 def open_archives(archives: object, own: object, *, streaming: bool = False) -> ArchiveSet:

@@ -28,6 +28,7 @@ from ensue.backends.spark.paths import escape_path, read_text_file, write_text_f
 from ensue.backends.spark.state_store import compute_state_keys, get_partition_id, get_stage_keys
 from ensue.backends.spark.stream_spec import StreamSpec
 from ensue.errors import EventError, StateError
+from ensue.runtime.options import History
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history
 from ensue.runtime.tasks.task_state import require_same_job
@@ -287,46 +288,25 @@ def _batch(row: dict[str, Any]) -> pa.RecordBatch:
 
 # ------------------------------------------------------------------------- history= of a stream
 
-REFUSE, ALLOW = "refuse", "allow"
 
-
-@dataclass(frozen=True)
-class HistoryOptions:
-    """The history that a stream starts with."""
-
-    events: Any  # an archive, a DataFrame, or a table
-    since: Any = None
-    gap: str = REFUSE
-
-    @classmethod
-    def from_arguments(cls, history: Any, since: Any, gap: str) -> "HistoryOptions | None":
-        """Check the arguments of `ensue.start`."""
-        if gap not in (REFUSE, ALLOW):
-            raise EventError(f"gap= must be {REFUSE!r} or {ALLOW!r}, not {gap!r}")
-        if history is not None:
-            return cls(history, since, gap)
-        if since is not None or gap != REFUSE:
-            raise EventError("since= and gap= need history=: the source decides where the stream itself begins")
-        return None
-
-    def build_backfill(self, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:
-        """Return the backfill of a checkpoint, which runs once, before the stream starts."""
-        if any(chain.spreads is not None for chain in spec.workload.chains):
-            raise EventError(
-                "history= is for queries: a subscription only sees events from the moment it "
-                "is accepted\n  hint: leave out history="
-            )
-        session = spec.frame.sparkSession
-        begun = has_state(session, checkpoint) if here is None else has_commits(here)
-        past = load_backfill(session, checkpoint, spec.workload, begun=begun)
-        if past is not None:
-            return past
-        if begun:
-            raise StateError(
-                f"the stream of the checkpoint {checkpoint} began without history=\n"
-                "  hint: name a new checkpoint, or leave out history= to continue this one"
-            )
-        return run_backfill(spec, checkpoint, self.events, self.since)
+def build_backfill(history: History, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:
+    """Return the backfill of a checkpoint, which runs once, before the stream starts."""
+    if any(chain.spreads is not None for chain in spec.workload.chains):
+        raise EventError(
+            "history= is for queries: a subscription only sees events from the moment it "
+            "is accepted\n  hint: leave out history="
+        )
+    session = spec.frame.sparkSession
+    begun = has_state(session, checkpoint) if here is None else has_commits(here)
+    past = load_backfill(session, checkpoint, spec.workload, begun=begun)
+    if past is not None:
+        return past
+    if begun:
+        raise StateError(
+            f"the stream of the checkpoint {checkpoint} began without history=\n"
+            "  hint: name a new checkpoint, or leave out history= to continue this one"
+        )
+    return run_backfill(spec, checkpoint, history.events, history.since)
 
 
 def require_no_history(here: Path | None, checkpoint: str) -> None:

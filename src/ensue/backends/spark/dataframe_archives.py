@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows
+from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
 from ensue.archives.memory_archive import TableArchive
 from ensue.backends.spark.arrow_types import arrow_schema as _arrow_schema
 from ensue.backends.spark.arrow_types import spark_schema
@@ -36,7 +36,7 @@ class LargeArchiveWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class FrameArchive:
+class FrameArchive(ReadOnlyArchive):
     """A batch DataFrame of past events, which is partitioned like the live events."""
 
     frame: DataFrame

@@ -3,17 +3,18 @@
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.backfill import ALLOW, REFUSE, Backfill, HistoryOptions, require_no_history
+from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
 from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.flush import get_next_batch, remaining
 from ensue.backends.spark.match_frames import LATE_COLUMN, SeveralMatches, build_frames, get_single_frame
@@ -38,27 +39,22 @@ from ensue.backends.spark.sinks import (
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
 from ensue.backends.spark.stream import build_packed_stream
 from ensue.backends.spark.stream_progress import (
+    BatchProgress,
     StreamTotals,
     add_late_event_listener,
     get_progress,
     make_shedding_step,
     require_load_shedding,
 )
-from ensue.backends.spark.stream_spec import (
-    STREAM_SPECS,
-    ArchiveSinkOptions,
-    OuterQuery,
-    PinnedStream,
-    get_outer_query,
-    get_stream_spec,
-    pin_archives,
-)
-from ensue.errors import EventError
+from ensue.backends.spark.stream_spec import STREAM_SPECS, PinnedStream, get_outer_query, get_stream_spec, pin_archives
+from ensue.brief_tracebacks import shorten_class_tracebacks
+from ensue.errors import EnsueError, EventError
+from ensue.progress_bars import ProgressDisplay, find_display
+from ensue.runtime.options import ALLOW, ArchiveWriter, History
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.backfill import BEFORE_CUT
 
 Output = str | Path | Sink
-ProgressCallback = Callable[[str], None]  # receives the progress of a stream as a line of text
 UNNAMED_FOLDER = "matches"  # the folder of an unnamed query
 
 
@@ -73,21 +69,17 @@ def start(
     flush: bool = False,
     name: str | None = None,
     history: Any = None,
-    since: Any = None,
-    gap: str = REFUSE,
     archive: Any = None,
-    archive_rows: int | None = None,
-    archive_age: Any = None,
     shed_to: Output | None = None,
-    on_progress: ProgressCallback | None = None,
-) -> StreamingQuery:
+    progress: bool = False,
+) -> "RunningStream":
     """Start the query of a streaming DataFrame of matches; with `once`, wait for its end."""
     if flush and not once:
         raise EventError("flush=True needs once=True: only a stream that ends can be flushed")
     if flush:
         _require_stream(matches)
         require_readable(matches.sparkSession, checkpoint)
-        around = get_outer_query(matches)
+        get_outer_query(matches)
     begun = start_without_waiting(
         matches,
         output,
@@ -95,36 +87,127 @@ def start(
         late=late,
         every=every,
         name=name,
-        first=HistoryOptions.from_arguments(history, since, gap),
-        archive_options=ArchiveSinkOptions(archive, archive_rows, archive_age),
+        history=history,
+        archive=archive,
         shed_to=shed_to,
         once=once,
     )
     if once:
         try:
-            wait(begun.query, on_progress=on_progress)
+            begun.wait(progress=progress)
         except KeyboardInterrupt:
-            begun.query.stop()
+            begun.stop()
             raise
     if flush:
-        flush_stream(begun, around)
-    return begun.query
+        flush_stream(begun)
+    return begun
 
 
-@dataclass(frozen=True)
-class StartedStream:
-    """A started stream."""
+@shorten_class_tracebacks
+@dataclass(frozen=True, eq=False, repr=False)
+class RunningStream:
+    """A stream that `ensue.start` has started; a `with` statement stops it at its end."""
 
-    query: StreamingQuery
-    session: SparkSession
+    query: StreamingQuery  # Spark's own
+    matches: DataFrame | SeveralMatches
     checkpoint: str
     deliver: BatchStep  # writes matches of the stream or of its history
     past: Backfill | None  # the backfill that it started with
 
+    def wait(self, seconds: float | None = None, *, progress: bool = False) -> bool:
+        """Wait until the stream has ended, at most `seconds`; return whether it has ended.
 
-def flush_stream(begun: StartedStream, around: OuterQuery) -> None:
+        A failed stream raises its error with a short reason, so `wait(0)` is a health check: False
+        while the stream runs. With `progress=True` a terminal or a notebook shows the number of
+        micro-batches, events and matches in one line.
+        """
+        with translate_errors(), find_display() if progress else nullcontext() as display:
+            if display is not None:
+                return self._wait_with_progress(seconds, display)
+            if seconds is None:
+                self.query.awaitTermination()
+                return True
+            if seconds <= 0:
+                if (error := self.exception) is not None:
+                    raise error
+                return not self.is_active
+            return bool(self.query.awaitTermination(max(1, math.ceil(seconds))))
+
+    def _wait_with_progress(self, seconds: float | None, display: ProgressDisplay) -> bool:
+        totals = StreamTotals()
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            ended = bool(self.query.awaitTermination(1))
+            totals.add(self.progress())
+            display.show(totals.line)
+            if ended or time.monotonic() >= until:
+                return ended
+
+    def progress(self) -> list[BatchProgress]:
+        """Return the figures of the last micro-batches (Spark keeps 100), the newest last."""
+        return get_progress(self.query)
+
+    def stop(self) -> None:
+        """Stop now, as Spark's StreamingQuery.stop does: a micro-batch that is under way is given up.
+
+        The next start from the checkpoint processes it again.
+        """
+        self.query.stop()
+
+    def finish(self, *, flush: bool = False) -> None:
+        """Process all events that are available, with Spark's processAllAvailable, then stop.
+
+        Matches that these events decide are delivered. Those that still wait for events or time,
+        such as a negation at the end, are not: they stay in the checkpoint for the next start, and
+        `ensue.remaining` shows them. With `flush=True` the stream is treated as ended, as by
+        `ensue.start(..., flush=True)`, and they are delivered too.
+
+        This waits for the next micro-batch of `every=`, and for as long as new events keep coming. A
+        failed stream raises its error.
+        """
+        if flush:
+            require_readable(self.matches.sparkSession, self.checkpoint)
+            get_outer_query(self.matches)
+        with translate_errors():
+            self.query.processAllAvailable()
+        self.stop()
+        if flush:
+            flush_stream(self)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs: it has not ended, failed or been stopped."""
+        return self.query.isActive
+
+    @property
+    def exception(self) -> EnsueError | None:
+        """The error of a failed stream, which `wait` raises."""
+        return get_stream_failure(self.query)
+
+    @property
+    def name(self) -> str | None:
+        """The `name=` of `ensue.start`."""
+        return self.query.name
+
+    @property
+    def id(self) -> str:
+        """Spark's id of the stream, which stays the same with its checkpoint."""
+        return self.query.id
+
+    def __enter__(self) -> "RunningStream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_active else "ended" if self.exception is None else "failed"
+        return f"<ensue.RunningStream {self.name or self.id}: {state}>"
+
+
+def flush_stream(begun: RunningStream) -> None:
     """End the stream: deliver the matches that waited for more events or for time."""
-    session, checkpoint = begun.session, begun.checkpoint
+    session, checkpoint = begun.matches.sparkSession, begun.checkpoint
     folder = get_local_folder(session, checkpoint)
     if folder is not None and not has_commits(folder):
         if begun.past is None:
@@ -132,7 +215,7 @@ def flush_stream(begun: StartedStream, around: OuterQuery) -> None:
         rest, number = begun.past.remaining(), 0
     else:
         rest, number = remaining(session, checkpoint), get_next_batch(session, checkpoint)
-    packed = rest.packed if isinstance(rest, SeveralMatches) else around(rest)
+    packed = rest.packed if isinstance(rest, SeveralMatches) else get_outer_query(begun.matches)(rest)
     with translate_errors():
         begun.deliver(packed, number)
 
@@ -145,13 +228,15 @@ def start_without_waiting(
     late: Output | None = None,
     every: str | None = None,
     name: str | None = None,
-    first: HistoryOptions | None = None,
-    archive_options: ArchiveSinkOptions | None = None,
+    history: Any = None,
+    archive: Any = None,
     shed_to: Output | None = None,
     once: bool = False,
-) -> StartedStream:
-    """Start a stream without waiting for it; `first` is the history that it starts with."""
+) -> RunningStream:
+    """Start a stream without waiting for it."""
     _require_stream(matches)
+    first = history if history is None or isinstance(history, History) else History(history)
+    writing = archive if archive is None or isinstance(archive, ArchiveWriter) else ArchiveWriter(archive)
     if once and every is not None:
         raise EventError("once=True and every= cannot be combined")
     has_late_events = (
@@ -189,8 +274,7 @@ def start_without_waiting(
                     "writeStream"
                 )
             sink.fit(session, columns[key])
-    archive_options = archive_options or ArchiveSinkOptions()
-    past, pin = None, _pin_archives(matches, checkpoint_path, archive_options)
+    past, pin = None, _pin_archives(matches, checkpoint_path, writing)
     spec = None if pin is None else pin.spec
     shed_sink = None if shed_to is None else _sink(shed_to, ParquetBatches)
     if shed_sink is not None:
@@ -199,7 +283,7 @@ def start_without_waiting(
     if first is not None:
         spec = spec or get_stream_spec(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = first.build_backfill(spec, checkpoint_path, local_checkpoint)
+            past = build_backfill(first, spec, checkpoint_path, local_checkpoint)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
@@ -225,20 +309,20 @@ def start_without_waiting(
             writer = writer.trigger(processingTime=every)
     add_late_event_listener(stream.sparkSession)
     with translate_errors("the stream could not be started: "):
-        return StartedStream(writer.start(), session, checkpoint_path, deliver, past)
+        return RunningStream(writer.start(), matches, checkpoint_path, deliver, past)
 
 
 def _pin_archives(
-    matches: DataFrame | SeveralMatches, checkpoint: str, archive_options: ArchiveSinkOptions
+    matches: DataFrame | SeveralMatches, checkpoint: str, writing: ArchiveWriter | None
 ) -> PinnedStream | None:
     """Fix the archives of a stream to the versions it started with; None without archives."""
     spec = STREAM_SPECS.get(matches, None)
-    if archive_options.archive is not None:
+    if writing is not None:
         spec = get_stream_spec(matches, "archive=")
     if spec is None:
         return None
     with translate_errors("the archives of the stream cannot be opened: "):
-        pinned_stream = pin_archives(spec, checkpoint, archive_options)
+        pinned_stream = pin_archives(spec, checkpoint, writing)
     return pinned_stream if pinned_stream.spec.workload.archive_set.archives else None
 
 
@@ -269,36 +353,6 @@ def _folders(
     if isinstance(shed_to, str | Path):
         folders.append(StreamFolder("folder for what is shed", str(shed_to), table=True))
     return folders
-
-
-def wait(query: StreamingQuery, seconds: float | None = None, on_progress: ProgressCallback | None = None) -> bool:
-    """Wait until a stream ends, or for some seconds; a failed stream raises its error.
-
-    `on_progress` is called every second with the progress as a line of text.
-    """
-    with translate_errors():
-        if on_progress is not None:
-            return _wait_with_progress(query, seconds, on_progress)
-        if seconds is None:
-            query.awaitTermination()
-            return True
-        if seconds <= 0:
-            error = get_stream_failure(query)
-            if error is not None:
-                raise error
-            return not query.isActive
-        return bool(query.awaitTermination(max(1, math.ceil(seconds))))
-
-
-def _wait_with_progress(query: StreamingQuery, seconds: float | None, on_progress: ProgressCallback) -> bool:
-    totals = StreamTotals()
-    until = math.inf if seconds is None else time.monotonic() + seconds
-    while True:
-        ended = bool(query.awaitTermination(1))
-        totals.add(get_progress(query))
-        on_progress(totals.line)
-        if ended or time.monotonic() >= until:
-            return ended
 
 
 def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:

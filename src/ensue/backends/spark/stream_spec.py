@@ -20,6 +20,7 @@ from ensue.archives.factory import reopen_archive
 from ensue.archives.file_archive import FileArchive
 from ensue.backends.spark.paths import read_text_file, write_text_file
 from ensue.errors import EventError, StateError
+from ensue.runtime.options import ArchiveWriter
 from ensue.runtime.source_schema import SourceOptions
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks.watermark import convert_length
@@ -96,19 +97,6 @@ ARCHIVE_ROWS = 50_000  # recent events of a key group that are archived together
 
 
 @dataclass(frozen=True)
-class ArchiveSinkOptions:
-    """The archive that a stream writes, and how often."""
-
-    archive: str | Archive | None = None  # None: the archive= of `match`
-    rows: int | None = None
-    age: Any = None
-
-    def __post_init__(self) -> None:
-        if self.rows is not None and self.rows < 1:
-            raise EventError(f"archive_rows={self.rows}: it must be at least 1")
-
-
-@dataclass(frozen=True)
 class PinnedStream:
     """A stream with pinned archive versions."""
 
@@ -121,10 +109,11 @@ class PinnedStream:
         return _get_own_archive(self.spec.workload)
 
 
-def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions) -> PinnedStream:
+def pin_archives(spec: StreamSpec, checkpoint: str, writing: ArchiveWriter | None) -> PinnedStream:
     """Pin a stream to the archive versions of its checkpoint, or store them in a new one."""
-    spec = replace(spec, workload=_with_own_archive(spec.workload, options))
+    spec = replace(spec, workload=_with_own_archive(spec.workload, writing))
     workload, session = spec.workload, spec.frame.sparkSession
+    settings: dict[str, Any]
     if not workload.archive_set.archives:
         return PinnedStream(spec, None)
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
@@ -133,32 +122,30 @@ def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions)
         claim(_get_own_archive(workload), writer)
     text = read_text_file(session, f"{place}/pins")
     if text is None:
-        rows = ARCHIVE_ROWS if options.rows is None else options.rows
+        rows, age = (None, None) if writing is None else (writing.rows, writing.age)
         # the archive is claimed, so its end is fixed now
-        workload, settings = workload.renew(), {"rows": rows, "age": options.age}
+        workload, settings = workload.renew(), {"rows": ARCHIVE_ROWS if rows is None else rows, "age": age}
         archive_set = workload.archive_set
         archives = {name: archive.describe() for name, archive in archive_set.archives.items()}
         pins = {"archives": archives, "own": archive_set.own, "cut": archive_set.cut, "settings": settings}
         write_text_file(session, f"{place}/pins", json.dumps({"format": FORMAT} | pins))
     else:
-        workload, settings = _pin_as_stored(workload, options, json.loads(text), checkpoint)
+        workload, settings = _pin_as_stored(workload, writing, json.loads(text), checkpoint)
     if workload.archive_set.own is not None:
         age = settings["age"]
         if age is not None:
-            age = convert_length(age, workload.source.shape, "archive_age")
+            age = convert_length(age, workload.source.shape, "age")
         archiving = ArchiveSink(_get_own_archive(workload), settings["rows"], age)
         archive_set = replace(workload.archive_set, archiving=archiving)
         workload = replace(workload, archive_set=archive_set)
     return PinnedStream(replace(spec, workload=workload), writer)
 
 
-def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Workload:
+def _with_own_archive(workload: Workload, writing: ArchiveWriter | None) -> Workload:
     """Return the workload with the archive that its events are written to."""
-    archive_set, archive = workload.archive_set, options.archive
-    if archive is None:
-        if (options.rows is not None or options.age is not None) and archive_set.own is None:
-            raise EventError("archive_rows= and archive_age= need archive=, the archive to write")
+    if writing is None:
         return workload
+    archive_set, archive = workload.archive_set, writing.archive
     name = archive if isinstance(archive, str) else _find_name(archive, archive_set.archives)
     if archive_set.own is not None and archive_set.own != name:
         raise EventError(
@@ -191,11 +178,6 @@ def _get_own_archive(workload: Workload) -> FileArchive:
             f"the archive '{workload.archive_set.own}' is not a table that Ensue writes\n"
             "  hint: ensue archive create makes one"
         )
-    if archive.source.version is not None:
-        raise StateError(
-            f"the archive '{workload.archive_set.own}' is fixed to version {archive.source.version}, "
-            "but a stream adds to the one it writes\n  hint: leave out version="
-        )
     return archive
 
 
@@ -209,7 +191,7 @@ def _writer(session: SparkSession, place: str, checkpoint: str) -> str:
 
 
 def _pin_as_stored(
-    workload: Workload, options: ArchiveSinkOptions, pins: Mapping[str, Any], checkpoint: str
+    workload: Workload, writing: ArchiveWriter | None, pins: Mapping[str, Any], checkpoint: str
 ) -> tuple[Workload, dict[str, Any]]:
     if pins["format"] != FORMAT:
         raise StateError(
@@ -222,13 +204,14 @@ def _pin_as_stored(
             f"the stream of the checkpoint {checkpoint} began with archive={pins['own']!r}, not "
             f"{archive_set.own!r}\n  hint: pass the same archive=, or name a new checkpoint"
         )
-    for name, value in (("rows", options.rows), ("age", options.age)):
-        if value is not None and value != settings[name]:
+    for name, known in settings.items():
+        value = getattr(writing, name, None)
+        if value is not None and value != known:
             raise StateError(
                 f"the stream of the checkpoint {checkpoint} began with "
-                f"archive_{name}={settings[name]!r}, not {value!r}: a repeated "
+                f"{name}={known!r} for its archive, not {value!r}: a repeated "
                 "micro-batch has to archive the same events\n"
-                f"  hint: pass the same archive_{name}=, or name a new checkpoint"
+                f"  hint: ensue.ArchiveWriter(..., {name}={known!r}), or name a new checkpoint"
             )
     archives = dict(archive_set.archives)
     for name, described in pins["archives"].items():

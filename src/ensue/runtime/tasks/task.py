@@ -249,7 +249,7 @@ class Task:
                 f"there is a gap between history and stream: the history ends at "
                 f"{shown(self.cut)}, and the first event of the stream is of {shown(self.oldest)}"
                 "\n  hint: let the stream begin earlier, or bring the history up to date and name "
-                'a new checkpoint; gap="allow" says that nothing happened in between'
+                'a new checkpoint; ensue.History(..., gap="allow") says that nothing happened in between'
             )
 
     @property
