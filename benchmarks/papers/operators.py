@@ -96,7 +96,7 @@ def _condition(text: str) -> Expr:
 def chosen(text: str, table: pa.Table, structure: str | None = None) -> CompiledQuery:
     """What the planner takes by itself, with the statistics of the stream."""
     stream = create_schema(table.schema, time="t", type="type", order=())
-    planning = PlannerOptions(known(table), structure=structure)
+    planning = PlannerOptions(statistics=known(table), structure=structure)
     return compile_query(ensue.parse(text), stream, planning)
 
 

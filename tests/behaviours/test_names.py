@@ -40,13 +40,15 @@ def test_one_name_of_an_order(call, monkeypatch):
 
 
 def test_one_rule_to_leave_out():
-    assert ensue.explain(QUERY, off="window") == ensue.explain(QUERY, off=["window"])
+    assert ensue.explain(QUERY, options=ensue.PlannerOptions(off="window")) == ensue.explain(
+        QUERY, options=ensue.PlannerOptions(off=["window"])
+    )
 
 
 def test_one_level():
     hierarchy = f"EVENT X AS {QUERY}; EVENT Y AS SEQ(X x, B b) WITHIN 9; Y y"
-    found = ensue.match(EVENTS, hierarchy, **NAMES, levels="X")
-    assert list(found) == list(ensue.match(EVENTS, hierarchy, **NAMES, levels=["X"]))
+    found = ensue.match(EVENTS, hierarchy, **NAMES, options=ensue.OutputOptions(levels="X"))
+    assert list(found) == list(ensue.match(EVENTS, hierarchy, **NAMES, options=ensue.OutputOptions(levels=["X"])))
 
 
 def test_one_field_that_an_operator_reads():

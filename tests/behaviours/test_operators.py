@@ -293,7 +293,13 @@ def test_mistakes_in_queries(query, message, hint):
 def test_timeouts_of_results_are_refused():
     events = pa.table({"t": [1], "k": ["A"], "x": [1]})
     with pytest.raises(ensue.QueryError, match="results of an operator"):
-        ensue.match(events, "SEQ(dedup(A a, 3) d, B b) WITHIN 5", time="t", type="k", emit_timeouts=True)
+        ensue.match(
+            events,
+            "SEQ(dedup(A a, 3) d, B b) WITHIN 5",
+            time="t",
+            type="k",
+            options=ensue.OutputOptions(emit_timeouts=True),
+        )
 
 
 @pytest.mark.parametrize(

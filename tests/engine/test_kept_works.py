@@ -134,15 +134,15 @@ def test_errors_point_into_the_text_of_their_own_call() -> None:
         {"time": "u"},
         {"order": "u"},
         {"location": ("t", "x")},
-        {"location": ("t", "x"), "space": "earth"},
-        {"emit_timeouts": True},
-        {"max_matches": 1_000},
-        {"memory": "1 GB"},
-        {"off": "stacks"},
-        {"structure": "tree"},
-        {"adaptive": True},
-        {"flat": True},
-        {"statistics": ensue.Statistics.given(rates={"A": 1, "B": 2})},
+        {"location": ensue.Location("t", "x", space="earth")},
+        {"options": ensue.OutputOptions(emit_timeouts=True)},
+        {"options": ensue.Limits(max_matches=1_000)},
+        {"options": ensue.Limits(memory="1 GB")},
+        {"options": ensue.PlannerOptions(off="stacks")},
+        {"options": ensue.PlannerOptions(structure="tree")},
+        {"options": ensue.PlannerOptions(adaptive=True)},
+        {"options": ensue.OutputOptions(flat=True)},
+        {"options": ensue.PlannerOptions(statistics=ensue.Statistics.given(rates={"A": 1, "B": 2}))},
     ],
 )
 def test_other_arguments_are_another_call(other: dict[str, Any]) -> None:
@@ -166,14 +166,14 @@ def test_the_zone_of_clocks_is_a_part_of_it() -> None:
 def test_limits_are_those_of_the_call() -> None:
     assert matched(events()).num_rows == 3
     with pytest.raises(ensue.LimitError):
-        matched(events(), max_matches=1)
+        matched(events(), options=ensue.Limits(max_matches=1))
     assert matched(events()).num_rows == 3
 
 
 def test_levels_are_those_of_the_call() -> None:
     hierarchy = "EVENT Pair AS SEQ(A a, B b) WITHIN 1; SEQ(Pair p, C c) WITHIN 10"
     assert matched(events(), hierarchy).num_rows == 2
-    assert set(matched(events(), hierarchy, levels="all")) == {"Pair", ""}
+    assert set(matched(events(), hierarchy, options=ensue.OutputOptions(levels="all"))) == {"Pair", ""}
     assert matched(events(), hierarchy).num_rows == 2
     assert planned() == 2
 

@@ -121,8 +121,9 @@ def test_a_type_that_does_not_occur_is_told_once():
 
 def test_timeouts_of_every_query():
     queries = {"pair": PAIR, "triple": "SEQ(A a, B b, C c) WITHIN 3"}
-    found = ensue.match(events(), queries, **HERE, emit_timeouts=True)
-    assert_as_alone(found, queries, events(), emit_timeouts=True)
+    options = ensue.OutputOptions(emit_timeouts=True)
+    found = ensue.match(events(), queries, **HERE, options=options)
+    assert_as_alone(found, queries, events(), options=options)
     assert any(found["triple"]["timed_out"].to_pylist())
 
 
@@ -244,5 +245,5 @@ def test_a_thousand_queries():
 
 def test_plans_that_adapt_run_beside_the_others():
     queries = {"pair": PAIR, "triple": "SEQ(A a, B b, C c) WHERE c.x > a.x WITHIN 6"}
-    found = ensue.match(events(), queries, **HERE, adaptive=True)
+    found = ensue.match(events(), queries, **HERE, options=ensue.PlannerOptions(adaptive=True))
     assert_as_alone(found, queries, events())

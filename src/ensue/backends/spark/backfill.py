@@ -153,10 +153,10 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     session, workload = spec.frame.sparkSession, spec.workload
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     events = read_history(session, history, workload, since)
-    ahead = spec.source_options.max_ahead if spec.source_options.watermark is not None else None
+    ahead = spec.source_options.stream.max_ahead if spec.source_options.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.source_options.bad_events)
+        _match_chain(events, chain, spec.source_options.stream.bad_events)
         .withColumn("chain", sql.lit(number))
         .select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)

@@ -159,7 +159,8 @@ def start_without_waiting(
     )
     if late is not None and not has_late_events:
         raise EventError(
-            'late= needs late events, and these matches have none\n  hint: ensue.match(..., late_events="deliver")'
+            "late= needs late events, and these matches have none\n"
+            '  hint: ensue.match(..., options=ensue.StreamOptions(late_events="deliver"))'
         )
     late_sink = _sink(late, ParquetBatches) if late is not None else None
     if isinstance(matches, SeveralMatches):

@@ -26,7 +26,7 @@ from ensue.operators.subscriptions.subscription_set import (
     reuse_subscription_set,
 )
 from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.job_fingerprint import find_started_set
@@ -62,7 +62,7 @@ class SubscriptionStage:
     subscribed: SubscriptionsSpec
     source: SourceSchema
     output: OutputTable
-    limits: MatcherLimits
+    limits: Limits
     streaming: bool = False
     whole_stream: str | None = None
     takes: Mapping[str, pa.Schema] = field(default_factory=dict)
@@ -314,7 +314,7 @@ class SubscriptionOperator:
     subscribed: SubscriptionsSpec
     source: SourceSchema
     output: OutputTable
-    limits: MatcherLimits
+    limits: Limits
     streaming: bool = False
     of_events: bool = True
     rows: None = None  # all events are needed

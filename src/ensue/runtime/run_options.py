@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ensue.errors import EventError, did_you_mean
+from ensue.options import Archives, OutputOptions
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 
 if TYPE_CHECKING:
@@ -15,25 +15,6 @@ if TYPE_CHECKING:
     from ensue.operators.archive_join.archived_events import ArchivedEvents
     from ensue.runtime.stage import ArchiveSink
     from ensue.vector.arrow_types import Unit
-
-
-@dataclass(frozen=True, slots=True)
-class AccessOptions:
-    """How archives are accessed."""
-
-    access: str | None = None  # None: the cheapest access path
-    latency: str | int | float | None = None  # maximum wait of a live match for batching
-
-    def __post_init__(self) -> None:
-        if self.access is None:
-            return
-        from ensue.planner.access_paths import ACCESSES
-
-        if self.access not in ACCESSES:
-            raise EventError(
-                f"access={self.access!r} is none of {', '.join(map(repr, ACCESSES))}\n"
-                "  hint: leave it out, and the cheapest is taken"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +49,8 @@ class ArchiveSet:
     cut: int | float | None = None
     archiving: "ArchiveSink | None" = None  # how the own archive is written
     unpinned: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)
+    access: str | None = None  # None: the cheapest access path
+    latency: str | int | float | None = None  # maximum wait of a live match for batching
 
     def with_own_archive(self, name: str, archive: "Archive") -> "ArchiveSet":
         """The set with an archive that the stream writes."""
@@ -116,42 +99,25 @@ def _find_cut(archive: "Archive") -> int | float | None:
 NO_ARCHIVES = ArchiveSet({})
 
 
-def open_archives(archives: object, own: object, *, streaming: bool = False) -> ArchiveSet:
+def open_archives(archives: "Mapping[str, Archive] | Archives | None", *, streaming: bool = False) -> ArchiveSet:
     """Pins the archives of a call; that of a stream's own events stays unpinned."""
-    if archives is None:
-        archives = {}
-    if not isinstance(archives, Mapping):
-        raise EventError(
-            "archives= is a dict of archives by the names that JOIN ARCHIVE uses\n"
-            '  hint: archives={"trades": ensue.archive(place, time=..., key=...)}'
-        )
-    for name, archive in archives.items():
-        if not hasattr(type(archive), "pinned"):  # a DataFrame may have a column of that name
-            raise EventError(
-                f"archives[{name!r}] is no archive but of type {type(archive).__name__}\n"
-                "  hint: wrap it, as in ensue.archive(table, time=..., key=...)"
-            )
-    if own is not None and own not in archives:
-        hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
-        raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
-    pinned = {name: archive.pinned() for name, archive in archives.items()}
-    opened = ArchiveSet(pinned, unpinned=dict(archives))
-    if own is None:
+    archives = Archives.wrap(archives)
+    pinned = {name: archive.pinned() for name, archive in archives.archives.items()}
+    opened = ArchiveSet(
+        pinned, unpinned=dict(archives.archives), access=archives.access, latency=archives.latency
+    )  # fmt: skip
+    if archives.own is None:
         return opened
-    name = str(own)
-    return opened.with_own_archive(name, archives[name] if streaming else pinned[name])
+    own = archives.own
+    return opened.with_own_archive(own, archives.archives[own] if streaming else pinned[own])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of a call for all its queries."""
 
-    emit_timeouts: bool = False
-    levels: tuple[str, ...] | str | None = None
-    trace: bool = False
     streaming: bool = False
     planning: PlannerOptions = DEFAULT_OPTIONS
-    access: AccessOptions = AccessOptions()
+    output: OutputOptions = OutputOptions()  # noqa: RUF009  it is frozen
     coming: InputEvents = STREAM_INPUT
     ids: bool = True  # whether results of MATCH_RECOGNIZE begin with a column match_id
-    flat: bool = False  # whether events are flat columns
