@@ -236,7 +236,7 @@ class Semantics:
         from ensue.vector.event_table import add_location, sort_events
         from support.matching import match_in_order
 
-        parsed = ensue.parse(query)
+        parsed = ensue.parse(query) if isinstance(query, str) else query
         kind = find_kind(parsed)
         if kind.name in self.TABLES:  # what it means, as a table
             return resolve_name(self.TABLES[kind.name])(events, parsed, kind, **options)

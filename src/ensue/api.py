@@ -28,7 +28,7 @@ from ensue.ir.hierarchy import Definition, Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.subscription import Subscription
-from ensue.ir.user_operator import UserOperator, register_operator
+from ensue.ir.user_operator import UserOperator
 from ensue.ir.user_operator import operator as _operator
 from ensue.notebook_repr import Picture, PlanText, register_text
 from ensue.optional_deps import require_extra
@@ -64,6 +64,7 @@ ParsedQuery = Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
 OneQuery = str | Path | PatternBuilder | ParsedQuery
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 Options = Limits | StreamOptions | OutputOptions | PlannerOptions
+Definitions = Definition | UserOperator | Iterable[Any]  # from `define` and `operator`, also nested
 Place = str | tuple[str, str] | Location
 
 __all__ = [
@@ -135,9 +136,10 @@ def operator(
     cost: float = 1.0,
     passes: float = 0.5,
     reads: Iterable[str] = (),
-    known: bool = True,
 ) -> UserOperator:
-    """Adds an operator S = (Q, F, Z) to the pattern language: `name(A a, B b) r`.
+    """Creates an operator S = (Q, F, Z), which a query uses as `name(A a, B b) r`.
+
+    A call knows the operators that you pass it: `match(..., definitions=op)`.
 
     `q` returns whether events combine, `f` the (start, end, attributes...) of the result, and `z`
     maps attributes to kinds: "float", "integer", "boolean", "timestamp", "duration" or "string".
@@ -155,48 +157,47 @@ def operator(
 
     The planner uses `cost` (of calling `q`, compared with `a.x < b.x`) and `passes` (the share of
     combinations for which it is true). `reads` names fields that `q` or `f` read in a way that
-    does not show in their code. With `known=False` the operator is only available to calls that
-    you pass it to: `match(..., operators=[op])`.
+    does not show in their code.
 
-    >>> near = operator("near", q=lambda a, b, most: b.start - a.end <= most, known=False)
+    >>> near = operator("near", q=lambda a, b, most: b.start - a.end <= most)
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 3, 9], "kind": ["A", "B", "B"]})
-    >>> found = match(events, "near(A a, B b, 3) r", time="t", type="kind", operators=[near])
+    >>> found = match(events, "near(A a, B b, 3) r", time="t", type="kind", definitions=near)
     >>> found.num_rows
     1
     """
-    created = _operator(name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads)
-    return register_operator(created) if known else created
+    return _operator(name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads)
 
 
 @shorten_tracebacks
 def define(
     text: str | PatternBuilder,
     *,
-    folder: "str | Path | None" = None,
-    operators: Iterable[UserOperator] = (),
     params: Mapping[str, Any] | None = None,
-    known: bool = True,
+    definitions: "Definitions" = (),
+    folder: "str | Path | None" = None,
 ) -> tuple[Definition, ...]:
     """Defines complex events: `EVENT Name AS pattern ...;`, one or more.
 
-    Later queries can use them as event types. With `known=False` they are only available to
-    calls that you pass them to: `match(..., definitions=...)`. IMPORT looks for files in
-    `folder`. `params` are the values of parameters in the text, as for `match`.
+    Queries to which you pass them can use them as event types: `match(..., definitions=...)`. The
+    text may use operators, and other definitions, of `definitions`; these are returned too. IMPORT
+    looks for files in `folder`. `params` are the values of parameters in the text, as for `match`.
 
-    >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
-    'Hot'
+    >>> hot = define("EVENT Hot AS SEQ(T a, T b) WITHIN 5")
+    >>> print(show(parse("SEQ(Hot x, Hot y)", definitions=hot)))
+    EVENT Hot AS PATTERN SEQ(T a, T b)
+    WITHIN 5;
+    PATTERN SEQ(Hot x, Hot y)
     """
-    from ensue.parser import definitions
+    from ensue.parser.definitions import parse_definitions
 
     if isinstance(text, PatternBuilder):
         text = text.text
+    known = _list_definitions(definitions)
+    operators = [one for one in known if isinstance(one, UserOperator)]
     with _parameters(params) as parameters:
-        place = None if folder is None else Path(folder)
-        defined = definitions.parse_definitions(text, place, operators, parameters)
-    if known:
-        definitions.register_definitions(defined)
-    return defined
+        defined = parse_definitions(text, None if folder is None else Path(folder), operators, parameters)
+    return (*(one for one in known if isinstance(one, Definition)), *defined)
 
 
 @shorten_tracebacks
@@ -204,9 +205,8 @@ def parse(
     text: str | Path | PatternBuilder,
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     folder: "str | Path | None" = None,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
 ) -> ParsedQuery | Subscription:
@@ -215,7 +215,7 @@ def parse(
     A text that has or uses definitions gives a `Hierarchy`, one with JOIN ARCHIVE an
     `ArchiveJoinQuery`, one in OPSL a `Subscription`. A `Path` names a file with the text; its imports are relative to
     it, others to `folder`. `language` is recognised by default. `regions` are the texts of regions
-    that an OPSL text names. `params`, `definitions` and `operators` are as for `match`.
+    that an OPSL text names. `params` and `definitions` are as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -224,7 +224,7 @@ def parse(
     WHERE a.kind in ('x', 'y')
     """
     with _parameters(params) as parameters:
-        return _parse(text, parameters, folder, definitions, operators, language, regions)
+        return _parse(text, parameters, _list_definitions(definitions), folder, language, regions)
 
 
 @contextmanager
@@ -238,9 +238,8 @@ def _parameters(params: Mapping[str, Any] | None) -> Iterator[Parameters]:
 def _parse(
     text: str | Path | PatternBuilder,
     parameters: Parameters,
+    definitions: Iterable[Definition | UserOperator] = (),
     folder: "str | Path | None" = None,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
 ) -> ParsedQuery | Subscription:
@@ -271,7 +270,6 @@ def _parse(
         text,
         None if folder is None else Path(folder),
         definitions=definitions,
-        operators=operators,
         language=language,
         regions=regions or {},
         parameters=parameters,
@@ -320,7 +318,7 @@ def match(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
     params: Mapping[str, Any] | None = None,
-    definitions: Iterable[Definition] = (),
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -329,8 +327,6 @@ def match(
     archives: "Mapping[str, Archive] | Archives | None" = None,
     options: Options | Sequence[Options] = (),
     progress: "Progress | bool | None" = None,
-    operators: Iterable[UserOperator] = (),
-    folder: "str | Path | None" = None,
 ) -> Any:
     """Finds every match of a query in a stream of events.
 
@@ -357,9 +353,8 @@ def match(
         params: Values for the parameters in the text: `{"gap": timedelta(minutes=5)}` for
             `WITHIN :gap`. A value is a number, a string, a boolean, a date, a datetime, a
             timedelta, None, or a list of them for IN; it is never parsed as part of the query.
-        definitions: Definitions for this query, in addition to those from `define`.
-        operators: Operators for this query, in addition to those that `operator` has added.
-        folder: Where IMPORT looks for files.
+        definitions: What the query may use: complex events from `define` and operators from
+            `operator`, one or several.
 
     Args: What the columns mean
         time: The column with the event time, or a pair (start, end) for events with a duration.
@@ -405,7 +400,7 @@ def match(
         _require(limits.evict is None, whole, "leave it out; ensue.Limits(memory=...) limits the query")
         late = "ensue.Limits(shed=...) is for Spark streams: a table cannot fall behind the clock"
         _require(limits.shed is None, late, "leave it out")
-    specs = _read_queries(query, operators, definitions, folder, params)
+    specs = _read_queries(query, definitions, params)
     arguments = _describe_source(
         query, specs, runner.STREAMING, time=time, type=type, order=order, location=location,
         watermark=watermark, stream=stream,
@@ -554,7 +549,7 @@ def live(
     *,
     schema: Any,
     params: Mapping[str, Any] | None = None,
-    definitions: Iterable[Definition] = (),
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -562,8 +557,6 @@ def live(
     watermark: "Watermark | None" = None,
     archives: "Mapping[str, Archive] | Archives | None" = None,
     options: Options | Sequence[Options] = (),
-    operators: Iterable[UserOperator] = (),
-    folder: "str | Path | None" = None,
 ) -> "LiveSession":
     """Creates a matcher in this process that you feed with events as they arrive.
 
@@ -602,7 +595,7 @@ def live(
         "leave them out: a live matcher runs in this process, and follows the times of its events",
     )
     past = open_archives(archives)
-    specs = _read_queries(query, operators, definitions, folder, params)
+    specs = _read_queries(query, definitions, params)
     arguments = _describe_source(
         query, specs, True, time=time, type=type, order=order, location=location, watermark=watermark, stream=stream,
     )  # fmt: skip
@@ -688,13 +681,10 @@ def _runner(events: Any) -> "Backend":
     return stream if frames.is_streaming(events) else batch
 
 
-def _read_queries(
-    query: Any, operators: object, definitions: object, folder: "str | Path | None", params: Mapping[str, Any] | None
-) -> "tuple[QuerySpec, ...]":
+def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, Any] | None) -> "tuple[QuerySpec, ...]":
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
-    operators = _to_tuple(operators, UserOperator, "operators")
-    definitions = _to_tuple(definitions, Definition, "definitions")
+    known = _list_definitions(definitions)
     if isinstance(query, Subscriptions):
         return (QuerySpec(query.subscribed()),)
     if not isinstance(query, OneQuery | Subscription | Mapping | Sequence):
@@ -702,7 +692,7 @@ def _read_queries(
     with _parameters(params) as parameters:
 
         def read(one: Any) -> ParsedQuery:
-            return _read(one, parameters, definitions, operators, folder)
+            return _read(one, parameters, known)
 
         if isinstance(query, OneQuery | Subscription):
             return (QuerySpec(read(query)),)
@@ -710,17 +700,13 @@ def _read_queries(
         return tuple(QuerySpec(q, name, n) for n, (name, q) in enumerate(queries.items()))
 
 
-def _read_with(query: OneQuery, params: Mapping[str, Any] | None) -> ParsedQuery:
+def _read_with(query: OneQuery, params: Mapping[str, Any] | None, definitions: "Definitions" = ()) -> ParsedQuery:
     with _parameters(params) as parameters:
-        return _read(query, parameters)
+        return _read(query, parameters, _list_definitions(definitions))
 
 
 def _read(
-    query: OneQuery | Subscription,
-    parameters: Parameters,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
-    folder: "str | Path | None" = None,
+    query: OneQuery | Subscription, parameters: Parameters, definitions: Sequence[Definition | UserOperator] = ()
 ) -> ParsedQuery:
     from ensue.parser.definitions import add_definitions
 
@@ -728,13 +714,13 @@ def _read(
         case Hierarchy() | ArchiveJoinQuery() | RowPatternQuery():
             return query
         case Query():
-            return add_definitions(query, definitions)
+            return add_definitions(query, [one for one in definitions if isinstance(one, Definition)])
         case PatternBuilder():
-            return add_definitions(query.query, definitions)
+            return _read(query.query, parameters, definitions)
         case Subscription():
             parsed: ParsedQuery | Subscription = query
         case _:
-            parsed = _parse(query, parameters, folder, definitions, operators)
+            parsed = _parse(query, parameters, definitions)
     if isinstance(parsed, Subscription):
         raise QueryError(
             "this is a subscription, but a query is expected here",
@@ -894,18 +880,19 @@ def _progress_line(progress: bool) -> "Iterator[Callable[[str], None] | None]":
 
 @shorten_tracebacks
 def remaining(
-    spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[UserOperator] = ()
+    spark: "SparkSession", checkpoint: "str | Path", *, definitions: "Definitions" = ()
 ) -> "DataFrame | SeveralMatches":
     """Returns what a stopped stream would still deliver if it ended here, as a batch DataFrame.
 
-    The checkpoint stays unchanged, so the stream can continue. Operators of its query must be
-    registered, or passed here.
+    The checkpoint stays unchanged, so the stream can continue. `definitions` are the operators of
+    its query, unless this process has started it.
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
     with require_extra("a stream", "spark"):
         from ensue.backends.spark import flush
 
+    operators = [one for one in _list_definitions(definitions) if isinstance(one, UserOperator)]
     return flush.remaining(spark, str(checkpoint), operators)
 
 
@@ -1151,6 +1138,7 @@ def explain(
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1185,7 +1173,7 @@ def explain(
     if isinstance(query, Subscriptions):
         columns = _describe_source(query, (), False)
         return PlanText(_explain_query(query.subscribed(), events, columns, planning).explain())
-    query = _read_with(query, params)
+    query = _read_with(query, params, definitions)
     source = _columns(query, time=time, type=type, order=order, location=location)
     explained = _explain_query(query, events, source, planning, archives)
     if not analyze:
@@ -1205,6 +1193,7 @@ def picture(
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
@@ -1222,7 +1211,7 @@ def picture(
     '<svg'
     """
     *_, planning = _read_options("picture", options, PlannerOptions)
-    query = _read_with(query, params)
+    query = _read_with(query, params, definitions)
     columns = _columns(query, time=time, type=type, order=order, location=location)
     return Picture(_explain_query(query, events, columns, planning, archives).picture())
 
@@ -1388,13 +1377,16 @@ def _columns(
     return _describe_source(query, (), False, time=time, type=type, order=order, location=location)
 
 
-def _to_tuple(values: object, kind: Any, argument: str) -> tuple[Any, ...]:
-    """Returns one value or several as a tuple, since each query iterates over them."""
-    values = tuple(values) if isinstance(values, Iterable) else (values,)
-    for value in values:
-        if not isinstance(value, kind):
-            raise EventError(f"{argument}= takes {kind.__name__}s, not {_a_type(value)}")
-    return values
+def _list_definitions(values: object) -> tuple[Definition | UserOperator, ...]:
+    """Returns definitions and operators, one or several, also nested, as a tuple."""
+    if isinstance(values, Definition | UserOperator):
+        return (values,)
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise EventError(
+            f"definitions= takes definitions and operators, not {_a_type(values)}\n"
+            "  hint: definitions=[ensue.define(...), ensue.operator(...)]"
+        )
+    return tuple(one for value in values for one in _list_definitions(value))
 
 
 def _time(time: object) -> str | tuple[str, str]:

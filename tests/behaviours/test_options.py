@@ -1,4 +1,4 @@
-"""The option objects of a call: which go where, and what is said about the others."""
+"""The option objects and definitions of a call: which go where, and what is said about the others."""
 
 import pyarrow as pa
 import pytest
@@ -70,3 +70,38 @@ def test_a_subscription_set_has_its_own_columns():
     fleet = ensue.Subscriptions(time="t", type="type")
     with pytest.raises(EventError, match=r"hint: ensue.Subscriptions\(location=\('x', 'y'\)"):
         ensue.match(EVENTS, fleet, location=ensue.Location("x", "y"))
+
+
+# ------------------------------------------------------------------------------ definitions
+
+NEAR = ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most)
+PAIR = ensue.define("EVENT Pair AS near(A a, B b, 3) r WITHIN 5", definitions=NEAR)
+
+
+def test_definitions_are_known_where_they_are_passed():
+    for known in (PAIR, [PAIR], [NEAR, *PAIR], (PAIR, [NEAR]), iter(PAIR)):
+        assert ensue.match(EVENTS, "Pair p", **COLUMNS, definitions=known).num_rows == 1
+    assert ensue.match(EVENTS, "near(A a, B b, 3) r", **COLUMNS, definitions=NEAR).num_rows == 1
+    assert ensue.live("Pair p WITHIN 9", schema=SCHEMA, **COLUMNS, definitions=PAIR).feed(EVENTS).num_rows == 1
+    for call in (ensue.explain, ensue.picture):
+        assert "near" in call("Pair p", EVENTS, **COLUMNS, definitions=PAIR)
+    with pytest.raises(QueryError, match="unknown operator 'near'"):
+        ensue.match(EVENTS, "near(A a, B b, 3) r", **COLUMNS)
+
+
+def test_a_query_that_is_parsed_may_be_given_definitions():
+    for query in (ensue.parse("Pair p"), ensue.pattern("p", "Pair")):
+        assert ensue.match(EVENTS, query, **COLUMNS, definitions=PAIR).num_rows == 1
+
+
+def test_definitions_may_use_others():
+    twice = ensue.define("EVENT Twice AS SEQ(Pair p, C c) WITHIN 9", definitions=[PAIR, NEAR])
+    assert [definition.name for definition in twice] == ["Pair", "Twice"]
+    events = pa.table({"t": [1, 2, 3], "type": list("ABC")})
+    assert ensue.match(events, "Twice t", **COLUMNS, definitions=twice).num_rows == 1
+
+
+def test_what_is_no_definition_says_how_to_write_it():
+    for wrong in ("EVENT Pair AS SEQ(A a, B b)", 3, [NEAR, None]):
+        with pytest.raises(EventError, match=r"hint: definitions=\[ensue.define"):
+            ensue.match(EVENTS, QUERY, **COLUMNS, definitions=wrong)

@@ -85,8 +85,8 @@ def test_all_variables_and_something_computed(runner):
 
 
 def test_fields_of_a_result_of_an_operator():
-    near = ensue.operator("near", q=lambda a, b: b.price > a.price, known=False)
-    found = ensue.match(EVENTS, "near(A a, B b) r RETURN r.*, a.*", time="at", type="type", operators=[near])
+    near = ensue.operator("near", q=lambda a, b: b.price > a.price)
+    found = ensue.match(EVENTS, "near(A a, B b) r RETURN r.*, a.*", time="at", type="type", definitions=[near])
     assert found.column_names[3:] == ["r_start", "r_end", "a_at", "a_type", "a_price"]
 
 

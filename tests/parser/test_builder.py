@@ -427,7 +427,7 @@ def test_several_go_by_their_names():
 
 
 def test_a_definition_and_what_stands_on_it():
-    up = ensue.define(BUILT.returns(x="b.x").named("Up"), known=False)
+    up = ensue.define(BUILT.returns(x="b.x").named("Up"))
     top = pattern("u", "Up").followed_by("c", "C").where("x < u.x").within(10)
     (row,) = ensue.match(EVENTS, top, definitions=up, options=ensue.OutputOptions(trace=True), **WHERE).to_pylist()
     assert "u  Up" in str(ensue.trace(row, top))

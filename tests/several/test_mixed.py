@@ -16,7 +16,7 @@ from support.key_groups import Stream, workload_of
 
 EVENTS = {"time": "t", "type": "type", "order": "row"}
 RISE = "EVENT Rise AS SEQ(A a, A b) WHERE [k] and b.x > a.x WITHIN 5 RETURN b.x AS x, a.u AS u;"
-NEAR = ensue.operator("near_in_x", q=lambda a, b, by: b.x - a.x <= by, known=False)
+NEAR = ensue.operator("near_in_x", q=lambda a, b, by: b.x - a.x <= by)
 ASKED = {
     "pairs": "SEQ(A a, B b) WHERE [k] WITHIN 6",
     "twice": f"{RISE} SEQ(Rise x, Rise y) WHERE [k] and y.x > x.x WITHIN 20",
@@ -46,7 +46,7 @@ def rows(table: pa.Table) -> list[str]:
 
 def alone(name: str, table: pa.Table, **options) -> dict[str, list[str]]:
     """The outputs of one query in a call of its own, by the names that they have among others."""
-    options = {"operators": [NEAR], **EVENTS, **options}
+    options = {"definitions": NEAR, **EVENTS, **options}
     found = ensue.match(table, ASKED[name], **options)
     if not isinstance(found, dict):
         return {name: rows(found)}
@@ -61,7 +61,7 @@ def _uncompiled(monkeypatch):
 @pytest.mark.usefixtures("_uncompiled")
 def test_queries_and_hierarchies_together_have_the_matches_they_have_alone():
     table = events()
-    found = ensue.match(table, ASKED, operators=[NEAR], **EVENTS)
+    found = ensue.match(table, ASKED, definitions=[NEAR], **EVENTS)
     assert list(found) == list(ASKED)
     for name in ASKED:
         assert {name: rows(found[name])} == alone(name, table), name
@@ -136,7 +136,7 @@ def test_one_pass_over_a_dataframe(spark):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WholeStreamWarning)
         found = ensue.match(
-            frame, ASKED, operators=[NEAR], options=ensue.OutputOptions(levels=["Rise"]), **EVENTS
+            frame, ASKED, definitions=[NEAR], options=ensue.OutputOptions(levels=["Rise"]), **EVENTS
         ).cache()
     for name, text in ASKED.items():
         options = {"options": ensue.OutputOptions(levels="all")} if "Rise" in text else {}
@@ -158,7 +158,7 @@ def test_one_stream_of_queries_and_hierarchies_with_late_events(spark, tmp_path)
     found = ensue.match(
         reader.parquet(str(source)),
         ASKED,
-        operators=[NEAR],
+        definitions=[NEAR],
         watermark=2,
         options=ensue.StreamOptions(key_groups=2, late_events="deliver"),
         **EVENTS,

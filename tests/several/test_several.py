@@ -200,11 +200,11 @@ def test_an_equal_condition_is_judged_once(monkeypatch):
 
 
 def test_a_job_of_several_queries_is_read_again_with_all_operators():
-    ensue.operator("rested", over="repeat", q=lambda last, new, period: new.t - last.t >= period)
-    queries = tuple(map(parse, [PAIR, "EVENT Rested AS rested(A a, 3) d WITHIN 9"]))
+    rested = ensue.operator("rested", over="repeat", q=lambda last, new, period: new.t - last.t >= period)
+    queries = tuple(parse(text, [rested]) for text in (PAIR, "EVENT Rested AS rested(A a, 3) d WITHIN 9"))
     named = dict(zip(("Pair", "Rested"), queries, strict=True))
     job = workload_of(named, events().schema, "t", "type")
-    again = Workload.read(job.texts)
+    again = Workload.read(job.texts, [rested])
     assert again.texts == job.texts
     assert {one.name: one.query for one in again.specs} == named
 
@@ -212,7 +212,7 @@ def test_a_job_of_several_queries_is_read_again_with_all_operators():
 def test_key_groups_of_several_queries_come_with_the_functions_of_their_operators():
     from numba import cloudpickle
 
-    op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by, known=False)
+    op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by)
     texts = {"Pair": PAIR, "Rising": "SEQ(rising(A a, B b, 1) r, C c) WITHIN 9"}
     queries = tuple(parse(text, [op]) for text in texts.values())
     job = workload_of(dict(zip(texts, queries, strict=True)), events().schema, "t", "type")

@@ -169,7 +169,7 @@ def restore_operators(used: Mapping[str, str], operators: Iterable[UserOperator]
         except QueryError:
             raise StateError(
                 f"the stream's query uses the operator {name}, which is not known here\n"
-                f"  hint: run its ensue.operator({name!r}, ...) first"
+                f"  hint: pass it, as in ensue.remaining(..., definitions=ensue.operator({name!r}, ...))"
             ) from None
         if found.fingerprint != fingerprint:
             raise StateError(
