@@ -22,14 +22,14 @@ from ensue.operators.archive_join.archive_ranges import ArchiveRanges
 from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.match.match_operator import match_queries as all_matches
+from ensue.options import Archives
 from ensue.planner.access_paths import ArchiveCosts, ReadCosts
 from ensue.planner.join_order import Cardinalities
 from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.live_matcher import LiveMatcher
-from ensue.runtime.options import AccessOptions as Way
-from ensue.runtime.options import open_archives
+from ensue.runtime.run_options import open_archives
 from ensue.vector.event_table import create_schema
 
 ROWS, KEYS = 1_000_000, 1_000
@@ -110,10 +110,10 @@ def reading(archive: Archive, rows: int) -> ReadCosts:
 def prepared(live: pa.Table, past: Archive, x: float, access: str) -> CompiledArchiveJoin:
     """A query over both, with more or fewer archived matches."""
     shape = create_schema(live.schema, time="t", type="type", order=())
-    pasts = open_archives({"past": past}, None)
+    pasts = open_archives(Archives({"past": past}, access=access))
     query = ensue.parse(QUERY.format(x=x))
     assert isinstance(query, ensue.ArchiveJoinQuery)
-    return compile_archive_join(query, shape, pasts, PlannerOptions(), Way(access))
+    return compile_archive_join(query, shape, pasts, PlannerOptions())
 
 
 def comparisons(prepared: CompiledQuery, table: pa.Table) -> float:

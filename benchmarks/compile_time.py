@@ -150,7 +150,7 @@ def _measure(text: str, structure: str | None, answer: Connection) -> None:
         os.environ["ENSUE_CACHE"] = folder
         before = set(sys.modules)
         begun = time.process_time()
-        found = ensue.match(EVENTS, text, time="ts", type="type", structure=structure)
+        found = ensue.match(EVENTS, text, time="ts", type="type", options=ensue.PlannerOptions(structure=structure))
         seconds = time.process_time() - begun
     new = [name for name in sys.modules if name.startswith("ensue_kernel_") and name not in before]
     texts = [linecache.cache[f"<{name}>"][2] for name in new]

@@ -172,10 +172,10 @@ def _alone(clause: Clause, table: pa.Table, times: int) -> Runs:
 
 def _prepared(clause: Clause, schema: pa.Schema) -> "Prepared":
     from ensue.operators.row_match.compiled_clause import compile_clause
+    from ensue.options import Limits
     from ensue.parser.row_pattern.clause import read_clause_text
-    from ensue.planner.limits import MatcherLimits
 
-    return compile_clause(read_clause_text(clause.text), schema, MatcherLimits(), ids=False)
+    return compile_clause(read_clause_text(clause.text), schema, Limits(), ids=False)
 
 
 # -------------------------------------------------------------------- how time and memory grow

@@ -13,7 +13,9 @@ import pyarrow as pa
 
 import ensue
 
-ensue.operator("dedup", over="repeat", q=lambda last, alarm, period: alarm.start - last.start >= period, passes=0.1)
+DEDUP = ensue.operator(
+    "dedup", over="repeat", q=lambda last, alarm, period: alarm.start - last.start >= period, passes=0.1
+)
 
 ALERT = """
     EVENT Alert AS dedup(Alarm a, 10 minutes) d
@@ -40,7 +42,7 @@ def alarms(hosts: int = 20, incidents: int = 15, seed: int = 7) -> tuple[pa.Tabl
 
 def main() -> None:
     events, planted = alarms()
-    alerts = ensue.match({"Alarm": events}, ALERT, time="ts")
+    alerts = ensue.match({"Alarm": events}, ALERT, time="ts", definitions=DEDUP)
     print(f"{alerts.num_rows} alerts for {events.num_rows:,} alarms")
     for alert in alerts.slice(0, 3).to_pylist():
         print(f"  {alert['since']:%H:%M:%S}  {alert['host']}  level {alert['level']}")

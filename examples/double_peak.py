@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import ensue
 
-ensue.operator(
+DOUBLE_PEAK = ensue.operator(
     "double_peak",
     q=lambda a, b, share: b.turn == a.turn + 2 and abs(b.price - a.price) <= share * a.price,
     f=lambda a, b: (b.end, b.end, (a.price + b.price) / 2, b.start - a.start),
@@ -59,7 +59,7 @@ def prices(symbols: int = 20, turns: int = 80, seed: int = 11) -> tuple[pa.Table
 
 def main() -> None:
     events, planted = prices()
-    tops = ensue.match(events, DOUBLE_TOP, time="second", type="type")
+    tops = ensue.match(events, DOUBLE_TOP, time="second", type="type", definitions=DOUBLE_PEAK)
     print(f"{tops.num_rows} double peaks in {events.num_rows:,} turning points")
     for top in tops.slice(0, 3).to_pylist():
         low, height = top["low"], top["height"]

@@ -17,7 +17,7 @@ DOWN = Path(__file__).with_name("fault_monitoring.ensue")
 
 def main() -> None:
     evening = faults()
-    levels = ensue.match(evening.tables, DOWN, time="ts", levels="all", trace=True)
+    levels = ensue.match(evening.tables, DOWN, time="ts", options=ensue.OutputOptions(levels="all", trace=True))
     readings = evening.resources.num_rows + evening.network.num_rows
     print(f"{readings:,} readings")
     for name, found in levels.items():

@@ -66,7 +66,7 @@ def main() -> None:
     lines = SHOWN.splitlines() if sys.stdin.isatty() else sys.stdin
     live = ensue.live(
         QUERIES, schema=SCHEMA, time="ts", type="type",
-        watermark="5 seconds", bad_events="drop",
+        watermark="5 seconds", options=ensue.StreamOptions(bad_events="drop"),
     )  # fmt: skip
     for event in events(lines):
         show(live.feed(event))

@@ -17,7 +17,7 @@ ALARM = Path(__file__).with_name("market_alarm.ensue")
 
 def main() -> None:
     day = market()
-    levels = ensue.match({"Stock": day.trades}, ALARM, time="ts", levels="all", trace=True)
+    levels = ensue.match({"Stock": day.trades}, ALARM, time="ts", options=ensue.OutputOptions(levels="all", trace=True))
     print(f"{day.trades.num_rows:,} trades")
     for name, found in levels.items():
         print(f"  {found.num_rows:3} {name}")

@@ -77,7 +77,7 @@ def on_a_stream(spark: SparkSession, folder: str) -> pa.Table:
 
 def past(folder: str) -> dict[str, Any]:
     """The archive by its name; and that the logins we look at belong to it, too."""
-    return {"archives": {"logins": ensue.archive(f"{folder}/logins")}, "archive": "logins"}
+    return {"archives": ensue.Archives({"logins": ensue.archive(f"{folder}/logins")}, own="logins")}
 
 
 def arrive(live: pa.Table, folder: str, files: int = 4) -> None:

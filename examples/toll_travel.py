@@ -112,7 +112,7 @@ def in_sql_on_spark(spark: SparkSession, folder: str) -> pa.Table:
 
 def past(folder: str, name: str = "passes") -> dict[str, Any]:
     """The archive by its name; and that the passes we look at belong to it, too."""
-    return {"archives": {name: ensue.archive(f"{folder}/passes")}, "archive": name}
+    return {"archives": ensue.Archives({name: ensue.archive(f"{folder}/passes")}, own=name)}
 
 
 def arrive(live: pa.Table, folder: str, files: int = 4) -> None:

@@ -194,6 +194,23 @@ class InTurn:
         return self.turn.match(events, query, **options)
 
 
+def take_options(arguments: dict[str, Any]) -> tuple[ensue.StreamOptions, ensue.OutputOptions]:
+    """Takes how events are read, and what is returned, out of the arguments of a call."""
+    options = arguments.pop("options", ())
+    by_class = {type(o): o for o in (options if isinstance(options, list) else [options])}
+    return by_class.get(ensue.StreamOptions, ensue.StreamOptions()), by_class.get(
+        ensue.OutputOptions, ensue.OutputOptions()
+    )
+
+
+def take_location(arguments: dict[str, Any]) -> tuple[Any, str]:
+    """Takes the columns of places, and their space, out of the arguments of a call."""
+    location = arguments.pop("location", None)
+    if isinstance(location, ensue.Location):
+        return location.columns, location.space
+    return location, "plane"
+
+
 class Local:
     name = "local"
 
@@ -219,30 +236,27 @@ class Semantics:
         from ensue.vector.event_table import add_location, sort_events
         from support.matching import match_in_order
 
-        parsed = ensue.parse(query)
+        parsed = ensue.parse(query) if isinstance(query, str) else query
         kind = find_kind(parsed)
         if kind.name in self.TABLES:  # what it means, as a table
             return resolve_name(self.TABLES[kind.name])(events, parsed, kind, **options)
         inner, finishing = split_result_modifiers(parsed)
-        plain_columns = options.pop("flat", False)
-        bad_events = options.pop("bad_events", "raise")
-        location = options.pop("location", None)
-        space = options.pop("space", "plane")
+        reading, output = take_options(options)
+        location, space = take_location(options)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
-        emit_timeouts = options.pop("emit_timeouts", False)
         table, shape = read_event_table(events, **options, order=order)
         shape = add_location(shape, location, space)
-        queries = compile_with_timeouts(inner, shape, emit_timeouts=emit_timeouts)
+        queries = compile_with_timeouts(inner, shape, emit_timeouts=output.emit_timeouts)
         checked = queries.main.query
         physical, _ = shape.physical(checked)
         prepared = CompiledQuery(checked, PhysicalPlan(physical, ReferencePlan("it is the judge")), shape)
-        ordered = sort_events(table, shape, bad_events, get_relevant_types(queries.queries))
+        ordered = sort_events(table, shape, reading.bad_events, get_relevant_types(queries.queries))
         found = [match_in_order(prepared, ordered)]
         table = queries.merge([*found, *self.timeouts(queries, ordered)])
         if finishing is not None:
             table = ResultFinisher(finishing, table.schema).finish(table)
-        return flatten_table(table) if plain_columns else table
+        return flatten_table(table) if output.flat else table
 
     def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:
         """Timed-out partial matches by their definition, one table for each query of theirs."""
@@ -342,29 +356,26 @@ class KeyGroups:
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.backends.input_tables import read_event_table
-        from ensue.runtime.options import AccessOptions, open_archives
+        from ensue.runtime.run_options import open_archives
         from ensue.vector.event_table import drop_bad_times
         from support import key_groups
 
-        bad_events = options.pop("bad_events", "raise")
-        location = options.pop("location", None)
-        space = options.pop("space", "plane")
-        timeouts = options.pop("emit_timeouts", False)
-        plain_columns = options.pop("flat", False)
+        reading, output = take_options(options)
+        location, space = take_location(options)
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
-        past = [options.pop(name, None) for name in ("archives", "archive", "access", "latency")]
+        past = ensue.Archives.wrap(options.pop("archives", None))
         table, shape = read_event_table(events, **options, order=order)
         job = key_groups.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
-            location=location, space=space, by_type=shape.by_type, key_groups=2, emit_timeouts=timeouts,
-            flat=plain_columns,
-            archive_set=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
+            location=location, space=space, by_type=shape.by_type, key_groups=2,
+            emit_timeouts=output.emit_timeouts, flat=output.flat,
+            archive_set=open_archives(past),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):
             pytest.skip("streams come from Spark, which has no views of strings")
-        usable, dropped = drop_bad_times(table, shape, bad_events, job.types)
+        usable, dropped = drop_bad_times(table, shape, reading.bad_events, job.types)
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         calls = count()
@@ -585,8 +596,8 @@ def joined(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
             place = runner.whole_folder / f"old {next(runner.runs)}"
             laid_out = {"time": "at", "type": "type", "key": key or ["type"], "day": 100}
             archives = {"old": ensue.create_archive(place, old, **laid_out)}
-        given = {"archives": archives, "archive": "old" if own else None, **(options or {})}
-        found = runner.match(live, query, time="at", type="type", **given)
+        given = ensue.Archives(archives, own="old" if own else None, **(options or {}))
+        found = runner.match(live, query, time="at", type="type", archives=given)
         variables = [f.name for f in found.schema if _holds_events(f.type)]
         rows = [tuple(_positions(row[v]) for v in variables) for row in found.to_pylist()]
         return sorted(rows, key=lambda row: [-1 if v is None else v for v in row])

@@ -246,7 +246,6 @@ def test_an_experiment_of_the_papers_takes_its_first_steps(
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
-    monkeypatch.setattr("ensue.ir.user_operator._KNOWN", {})  # those that it registers go again
     assert STEPS[topic](import_module(f"benchmarks.papers.{topic}"), tmp_path)
 
 

@@ -98,9 +98,9 @@ def test_the_frames_of_a_users_function_stay():
     def mine(first, second):
         raise KeyError("mine")
 
-    near = ensue.operator("near", q=mine, known=False)
+    near = ensue.operator("near", q=mine)
     with pytest.raises(ensue.OperatorError) as raised:
-        ensue.match(EVENTS, "near(A a, B b) r", time="t", type="kind", operators=[near])
+        ensue.match(EVENTS, "near(A a, B b) r", time="t", type="kind", definitions=[near])
     cause = raised.value.__cause__
     assert isinstance(cause, KeyError)
     assert [frame.name for frame in traceback.extract_tb(cause.__traceback__)] == ["mine"]

@@ -8,6 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import ensue
+
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
 
 CLAUSE = """MATCH_RECOGNIZE (
@@ -74,6 +76,14 @@ def test_a_pattern_is_looked_for_in_a_variable(shell, cell):
     done, _ = cell(f"%%ensue found --events events --time t --type kind\n{PATTERN}")
     assert shell.user_ns["found"] is done.result
     assert done.result["id"].to_pylist() == [1]
+
+
+def test_a_pattern_knows_the_operators_and_definitions_that_are_variables(shell, cell):
+    shell.user_ns["events"] = pa.table(EVENTS)
+    shell.user_ns["near"] = ensue.operator("near", q=lambda a, b: True)
+    shell.user_ns["pairs"] = ensue.define("EVENT Pair AS SEQ(A a, B b) WITHIN 9")
+    for query in ("near(A a, B b) r WITHIN 9", "Pair p"):
+        assert cell(f"%%ensue --events events --time t --type kind\n{query}")[0].result.num_rows > 0
 
 
 def test_a_dict_of_tables_is_one_for_each_type(shell, cell):

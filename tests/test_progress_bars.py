@@ -51,7 +51,7 @@ def test_a_board_is_closed_when_the_work_fails(monkeypatch):
     monkeypatch.setattr(progress_bars, "TerminalDisplay", lambda: board)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with pytest.raises(ensue.LimitError):
-        ensue.match(EVENTS, "SEQ(A a, B b)", **HERE, progress=True, max_matches=1)
+        ensue.match(EVENTS, "SEQ(A a, B b)", **HERE, progress=True, options=ensue.Limits(max_matches=1))
     assert board.closed
 
 

@@ -83,10 +83,9 @@ class Bench:
         reader = self.session.readStream.schema(schema)
         return reader.option("maxFilesPerTrigger", os.cpu_count() or 1).parquet(place)
 
-    def run(self, output: Callable[..., None], text: str, **options: Any) -> dict[str, float]:
+    def run(self, output: Callable[..., None], text: str, archives: Any = None, **options: Any) -> dict[str, float]:
         """A stream to its end; what a micro-batch costs."""
-        given = {n: options.pop(n) for n in ("archives", "access") if n in options}
-        matches = ensue.match(self.stream(), text, watermark="1 second", **NAMED, **given)
+        matches = ensue.match(self.stream(), text, watermark="1 second", archives=archives, **NAMED)
         self.turn += 1
         marks: list[tuple[float, float]] = []
 
@@ -113,7 +112,7 @@ class Bench:
         archives = {"passes": ensue.archive(place)}
         for access in ("grouped", "eager"):
             found[f"archive, {access}"] = self.run(
-                lambda frame, _: frame.count(), JOINED, archives=archives, access=access
+                lambda frame, _: frame.count(), JOINED, archives=ensue.Archives(archives, access=access)
             )
         pairs = []
 

@@ -111,19 +111,24 @@ def compared(name: str, count: int, times: int) -> dict[str, Any]:
     hierarchy = ";\n".join(levels)
     known = ensue.statistics(events, hierarchy, time="ts", type="kind")
 
-    def fused(**options: Any) -> Callable[[], pa.Table]:
-        return lambda: ensue.match(events, hierarchy, time="ts", type="kind", **options)
+    def fused(**planning: Any) -> Callable[[], pa.Table]:
+        options = ensue.PlannerOptions(**planning)
+        return lambda: ensue.match(events, hierarchy, time="ts", type="kind", options=options)
+
+    def subscribed() -> pa.Table:
+        options = [ensue.PlannerOptions(statistics=known), ensue.OutputOptions(levels="all")]
+        return ensue.match(events, hierarchy, time="ts", type="kind", options=options)[""]
 
     ways: dict[str, Callable[[], Any]] = {
         "by hand": lambda: by_hand(events, levels)[0],
         "bottom-up": fused(off="top_down"),
         "top-down": fused(off="bottom_up"),
         "planner": fused(statistics=known),
-        "subscribed": lambda: fused(statistics=known, levels="all")()[""],
+        "subscribed": subscribed,
     }
     _, counts = by_hand(events, levels)
     row: dict[str, Any] = {"stream": name, "events": count, "found": counts}
-    plan = ensue.explain(hierarchy, events, time="ts", type="kind", statistics=known)
+    plan = ensue.explain(hierarchy, events, time="ts", type="kind", options=ensue.PlannerOptions(statistics=known))
     row["plan"] = plan.split("\n\n---")[0]
     wanted = None
     for way, work in ways.items():
@@ -157,11 +162,13 @@ def planned(case: Case, times: int) -> dict[str, Any]:
     columns = {"time": "t", "type": "type"}
     known = ensue.statistics(events, hierarchy, **columns)
 
-    def run(**options: Any) -> Callable[[], pa.Table]:
-        return lambda: ensue.match(events, hierarchy, **columns, **options)
+    def run(**planning: Any) -> Callable[[], pa.Table]:
+        options = ensue.PlannerOptions(**planning)
+        return lambda: ensue.match(events, hierarchy, **columns, options=options)
 
     row: dict[str, Any] = {"levels": case.levels, "box": case.box, "events": case.events}
-    plan = ensue.explain(hierarchy, events, **columns, statistics=known).split("\n\n---")[0]
+    plan = ensue.explain(hierarchy, events, **columns, options=ensue.PlannerOptions(statistics=known))
+    plan = plan.split("\n\n---")[0]
     row["top_down"], row["bottom_up"] = plan.count(": top-down"), plan.count(": bottom-up")
     ways = {"bottom-up": run(off="top_down"), "top-down": run(off="bottom_up"), "planner": run(statistics=known)}
     ids = None

@@ -76,16 +76,19 @@ def text(name: str) -> str:
     return HIERARCHY.format(middle=middle, top=top)
 
 
+BOTTOM_UP, EVERY_LEVEL = ensue.PlannerOptions(off="top_down"), ensue.OutputOptions(levels="all")
+
+
 def ways() -> dict[str, dict[str, Any]]:
     """What is measured: a hierarchy, and how it is called."""
     found: dict[str, dict[str, Any]] = {
         "one key, top-down": {"hierarchy": "one key"},
-        "one key": {"hierarchy": "one key", "off": "top_down"},
+        "one key": {"hierarchy": "one key", "options": BOTTOM_UP},
     }
     for name in ("one cut", "two cuts"):
-        found[name] = {"hierarchy": name, "off": "top_down"}
+        found[name] = {"hierarchy": name, "options": BOTTOM_UP}
     for name in KEYS:
-        found[f"{name}, all levels"] = {"hierarchy": name, "off": "top_down", "levels": "all"}
+        found[f"{name}, all levels"] = {"hierarchy": name, "options": [BOTTOM_UP, EVERY_LEVEL]}
     return found
 
 
@@ -123,7 +126,7 @@ def batch(session: "SparkSession", folder: Path, times: int) -> dict[str, Any]:
             clock = Clock()
             with clock:
                 found = ensue.match(frame, hierarchy, **COLUMNS, **given)
-                if "levels" in given:
+                if isinstance(given.get("options"), list):  # of every level
                     kept = found.cache()
                     top = [kept[level].count() for level in kept][-1]
                     kept.unpersist()
@@ -151,7 +154,7 @@ def streaming(session: "SparkSession", events: pa.Table, files: int, folder: Pat
     report, found = {}, set()
     for name in KEYS:
         reader = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        matches = ensue.match(reader.parquet(str(source)), text(name), **COLUMNS, watermark=10, off="top_down")
+        matches = ensue.match(reader.parquet(str(source)), text(name), **COLUMNS, watermark=10, options=BOTTOM_UP)
         count = [0]
 
         def sink(frame: Any, _: int, count: list[int] = count) -> None:

@@ -41,7 +41,7 @@ from benchmarks.timing import Clock
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.planner.access_paths import ACCESSES, AccessDecision, LiveStatistics, choose_access_path
 from ensue.planner.planner_options import PlannerOptions
-from ensue.runtime.options import AccessOptions, InputEvents, open_archives
+from ensue.runtime.run_options import InputEvents, open_archives
 from ensue.vector.event_table import create_schema
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -107,9 +107,9 @@ def measured(work: Callable[[], pa.Table], times: int) -> tuple[pa.Table, dict[s
 def planned(setting: Setting, asked: ensue.ArchiveJoinQuery, archive: Any) -> AccessDecision:
     """What is decided for a call."""
     shape = create_schema(setting.live.schema, **COLUMNS, order=())
-    pasts = open_archives({"past": archive}, None)
+    pasts = open_archives({"past": archive})
     coming = InputEvents(setting.live, whole=True)
-    return compile_archive_join(asked, shape, pasts, PlannerOptions(), AccessOptions(), coming=coming).decision
+    return compile_archive_join(asked, shape, pasts, PlannerOptions(), coming=coming).decision
 
 
 def compared(setting: Setting, archive: Any, times: int) -> dict[str, Any]:
@@ -117,7 +117,6 @@ def compared(setting: Setting, archive: Any, times: int) -> dict[str, Any]:
     asked = ensue.parse(setting.text)
     assert isinstance(asked, ensue.ArchiveJoinQuery)
     live = ensue.match(setting.live, asked.live, **COLUMNS).num_rows
-    given = {**COLUMNS, "archives": {"past": archive}}
     decision = planned(setting, asked, archive)
     count = setting.live.num_rows
     exact = replace(decision.live or LiveStatistics(), matches=live / count)
@@ -130,7 +129,8 @@ def compared(setting: Setting, archive: Any, times: int) -> dict[str, Any]:
         forced = None if access == CHOSEN else access
 
         def work(forced: str | None = forced) -> pa.Table:
-            return ensue.match(setting.live, asked, access=forced, **given)
+            archives = ensue.Archives({"past": archive}, access=forced)
+            return ensue.match(setting.live, asked, archives=archives, **COLUMNS)
 
         table, found[access] = measured(work, 1 if access == "lazy" else times + 1)
         if rows is not None and not table.equals(rows):
@@ -209,7 +209,9 @@ def by_sub_window(times: int, scale: int, folder: Path) -> Iterator[dict[str, An
             }  # fmt: skip
 
             def work(way: dict[str, Any] = way, archive: Any = archive) -> pa.Table:
-                stream = ensue.live(asked, schema=live.schema, **COLUMNS, archives={"past": archive}, **way)
+                stream = ensue.live(
+                    asked, schema=live.schema, **COLUMNS, archives=ensue.Archives({"past": archive}, **way)
+                )
                 parts = [stream.feed(live.slice(k, batch)) for k in range(0, live.num_rows, batch)]
                 return pa.concat_tables([*parts, stream.finish()])
 
@@ -247,9 +249,11 @@ def by_buffer(times: int, scale: int, folder: Path) -> Iterator[dict[str, Any]]:
                 table = None
                 for _ in range(1 if access == "lazy" else times):
                     stream = ensue.live(
-                        asked, schema=live.schema, **COLUMNS, archive="past", access=access,
-                        archives={"past": ensue.archive(place)},
-                    )  # fmt: skip
+                        asked,
+                        schema=live.schema,
+                        **COLUMNS,
+                        archives=ensue.Archives({"past": ensue.archive(place)}, own="past", access=access),
+                    )
                     if buffered:
                         stream.feed(past.slice(stored))
                     with Clock() as clock:

@@ -72,11 +72,13 @@ def events(count: int, types: str, seed: int = 1) -> pa.Table:
     return pa.table({"t": np.arange(count), "type": kinds, **values})
 
 
-def planned(text: str, table: pa.Table, shape: Shape | None = None, off: Sequence[str] = ()) -> CompiledQuery:
+def planned(
+    text: str, table: pa.Table, shape: Shape | None = None, off: Sequence[str] = (), definitions: Sequence[Any] = ()
+) -> CompiledQuery:
     """A query on a join tree of a shape, with the conditions in the order of the text."""
     stream = create_schema(table.schema, time="t", type="type", order=())
     planning = PlannerOptions(structure="tree", shape=shape)
-    ready = compile_query(ensue.parse(text), stream, planning, off=("predicate_order", *off))
+    ready = compile_query(ensue.parse(text, definitions=definitions), stream, planning, off=("predicate_order", *off))
     assert isinstance(ready.plan.structure, JoinTree)
     return ready
 
@@ -96,7 +98,7 @@ def _condition(text: str) -> Expr:
 def chosen(text: str, table: pa.Table, structure: str | None = None) -> CompiledQuery:
     """What the planner takes by itself, with the statistics of the stream."""
     stream = create_schema(table.schema, time="t", type="type", order=())
-    planning = PlannerOptions(known(table), structure=structure)
+    planning = PlannerOptions(statistics=known(table), structure=structure)
     return compile_query(ensue.parse(text), stream, planning)
 
 

@@ -29,7 +29,7 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.planner.limits import EVICTION_POLICIES
+from ensue.options import EVICTION_POLICIES
 
 RESULTS = Path(__file__).parent.parent / "results"
 SIZES = (10_000, 20_000, 30_000, 40_000, 50_000)
@@ -79,7 +79,7 @@ def private_bytes() -> int:
 
 def run(events: pa.Table, fed: int, memory: int | str | None, evict: str | None) -> dict[str, Any]:
     """One pass over the stream."""
-    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, memory=memory, evict=evict)
+    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, options=ensue.Limits(memory=memory, evict=evict))
     before, most, held, matches = private_bytes(), 0, 0, 0
     wall, cpu = time.perf_counter(), time.process_time()
     for begin in range(0, events.num_rows, fed):

@@ -32,7 +32,7 @@ from benchmarks.timing import Clock
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput, run_to_end
 
@@ -104,7 +104,7 @@ def matcher_of(texts: Sequence[tuple[str, str]], language: str) -> tuple[Subscri
 
 
 def _matcher(fleet: SubscriptionSet) -> SubscriptionMatcher:
-    matcher = SubscriptionMatcher(fleet, MatcherLimits())
+    matcher = SubscriptionMatcher(fleet, Limits())
     matcher.version = 1
     return matcher
 

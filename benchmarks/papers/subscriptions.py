@@ -44,8 +44,8 @@ from ensue.kernels.geometry import PLANE
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
+from ensue.options import Limits
 from ensue.parser.opsl.opsl_parser import parse_subscription
-from ensue.planner.limits import MatcherLimits
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import StreamSchema, split_table
@@ -77,7 +77,7 @@ def subscribed(kind: Kind, count: int) -> ensue.Subscriptions:
 
 
 def matcher_of(fleet: SubscriptionSet) -> SubscriptionMatcher:
-    matcher = SubscriptionMatcher(fleet, MatcherLimits())
+    matcher = SubscriptionMatcher(fleet, Limits())
     matcher.version = 1
     return matcher
 

@@ -145,7 +145,7 @@ def measured(session: "SparkSession", folder: Path, count: int, batches: int, si
     kept(folder / "set", count, source)
     made = perf_counter() - begun
     fleet = ensue.Subscriptions(**COLUMNS, folder=folder / "set")
-    matches = ensue.match(frame, fleet, watermark=0, key_groups=KEY_GROUPS)
+    matches = ensue.match(frame, fleet, watermark=0, options=ensue.StreamOptions(key_groups=KEY_GROUPS))
     at: list[float] = []
     used: list[float] = []
 

@@ -26,15 +26,19 @@ CONDITION = "a.x1 < 0.5 * b.x1"
 console = Console(width=140, highlight=False)
 Report = dict[str, Any]
 
-# The Q and F of the built-in sequence, written by a user.
-ensue.operator("then", q=lambda a, b: a.end <= b.start, f=lambda a, b: (a.start, b.end), cost=1.0, passes=0.5)
-# The paper's second example: F makes the result an instant.
-ensue.operator("at_once", q=lambda a, b: a.end <= b.start, f=lambda _, b: (b.end, b.end))
-# A result with an attribute of its own, which the query asks for.
-ensue.operator("rise", q=lambda a, b: a.end <= b.start, f=lambda a, b: (a.start, b.end, b.x1 - a.x1), z={"by": "float"})
-# The paper's first example.
-ensue.operator("dedup", over="repeat", q=lambda last, e, period: e.start - last.start >= period)
-ensue.operator("any_of", over="each", q=lambda e: e.start >= 0)
+OPERATORS = [
+    # The Q and F of the built-in sequence, written by a user.
+    ensue.operator("then", q=lambda a, b: a.end <= b.start, f=lambda a, b: (a.start, b.end), cost=1.0, passes=0.5),
+    # The paper's second example: F makes the result an instant.
+    ensue.operator("at_once", q=lambda a, b: a.end <= b.start, f=lambda _, b: (b.end, b.end)),
+    # A result with an attribute of its own, which the query asks for.
+    ensue.operator(
+        "rise", q=lambda a, b: a.end <= b.start, f=lambda a, b: (a.start, b.end, b.x1 - a.x1), z={"by": "float"}
+    ),
+    # The paper's first example.
+    ensue.operator("dedup", over="repeat", q=lambda last, e, period: e.start - last.start >= period),
+    ensue.operator("any_of", over="each", q=lambda e: e.start >= 0),
+]
 
 
 def sequences(size: int, times: int) -> Report:
@@ -47,7 +51,9 @@ def sequences(size: int, times: int) -> Report:
         "user's, the result an instant": f"at_once(at_once(A a, B b) r, C c) s {tail}",
     }
     shape = (("a", "b"), "c")
-    found = in_turns({name: planned(text, table, shape) for name, text in texts.items()}, table, times)
+    found = in_turns(
+        {name: planned(text, table, shape, definitions=OPERATORS) for name, text in texts.items()}, table, times
+    )
     built_in = least(found["built-in"])
     return {
         "patterns": texts,
@@ -65,7 +71,9 @@ def attributes(size: int, times: int) -> Report:
         "user's": "SEQ(rise(A a, B b) r, C c) WHERE r.by > 800 WITHIN 120",
     }
     shape = (("a", "b"), "c")
-    found = in_turns({name: planned(text, table, shape) for name, text in texts.items()}, table, times)
+    found = in_turns(
+        {name: planned(text, table, shape, definitions=OPERATORS) for name, text in texts.items()}, table, times
+    )
     return {
         "patterns": texts,
         "events": size,
@@ -82,7 +90,9 @@ def repeats(size: int, times: int) -> Report:
         "Kleene": "SEQ(A+ a[], B b) WITHIN 12",
         "dedup": "SEQ(dedup(A a, 12) d, B b) WITHIN 12",
     }
-    found = in_turns({name: planned(text, table) for name, text in texts.items()}, table, times, same=False)
+    found = in_turns(
+        {name: planned(text, table, definitions=OPERATORS) for name, text in texts.items()}, table, times, same=False
+    )
     return {
         "patterns": texts,
         "events": size,

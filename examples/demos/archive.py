@@ -156,8 +156,8 @@ class _Scene:
         passes = sources.read_kafka(self.session, self.address, TOPIC, columns)
         archives = {"passes": ensue.archive(self.archive)}
         return ensue.match(
-            passes, SPEEDING, time="ts", watermark="2 minutes", key_groups=2,
-            archives=archives, archive="passes",
+            passes, SPEEDING, time="ts", watermark="2 minutes", options=ensue.StreamOptions(key_groups=2),
+            archives=ensue.Archives(archives, own="passes"),
         )  # fmt: skip
 
     def start(self, *, over: bool = False) -> Any:

@@ -45,7 +45,7 @@ def market_falls(console: Console, folder: Path, session: Any) -> bool:
 
 
 def _find(console: Console, files: Path, session: Any, trades: int) -> dict[str, pa.Table]:
-    asked: dict[str, Any] = {"time": "ts", "levels": "all", "trace": True}
+    asked: dict[str, Any] = {"time": "ts", "options": ensue.OutputOptions(levels="all", trace=True)}
     if session is not None:
         from ensue.backends.spark import paths as spark_paths
         from ensue.backends.spark import session as spark_session

@@ -6,12 +6,11 @@ from ensue import api
 from ensue.api import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from ensue.runtime.options import ArchiveWriter, History
     from ensue.service.service import Service
 
 __version__ = "0.1.0"
 
-__all__ = ["ArchiveWriter", "History", "Service", "__version__", *api.__all__]  # noqa: PLE0604
+__all__ = ["Service", "__version__", *api.__all__]  # noqa: PLE0604
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -22,11 +21,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Loads classes on first use: the service needs optional packages, the others Arrow."""
-    if name in ("ArchiveWriter", "History"):
-        from ensue.runtime import options
-
-        return getattr(options, name)
+    """Loads the service on first use: it needs optional packages."""
     if name != "Service":
         raise AttributeError(f"module 'ensue' has no attribute {name!r}")
     from ensue.optional_deps import require_extra

@@ -28,13 +28,24 @@ from ensue.ir.hierarchy import Definition, Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.subscription import Subscription
-from ensue.ir.user_operator import UserOperator, register_operator
+from ensue.ir.user_operator import UserOperator
 from ensue.ir.user_operator import operator as _operator
 from ensue.notebook_repr import Picture, PlanText, register_text
 from ensue.optional_deps import require_extra
+from ensue.options import (
+    DEFAULT,
+    Archives,
+    ArchiveWriter,
+    History,
+    Limits,
+    Location,
+    OutputOptions,
+    StreamOptions,
+    list_names,
+)
 from ensue.parser.builder import PatternBuilder, all_of, one_of, pattern
 from ensue.parser.parameters import Parameters, build_parameters
-from ensue.planner.limits import MatcherLimits
+from ensue.planner.planner_options import PlannerOptions
 from ensue.planner.statistics import Statistics
 from ensue.progress_bars import progress_bar
 from ensue.subscriptions import Subscriptions
@@ -45,15 +56,13 @@ if TYPE_CHECKING:
     from ensue.archives.archive import Archive
     from ensue.backends.live_backend import LiveSession
     from ensue.backends.local import Backend
-    from ensue.backends.spark.event_time import MaxAhead, Watermark
+    from ensue.backends.spark.event_time import Watermark
     from ensue.backends.spark.match_frames import SeveralMatches
     from ensue.backends.spark.sinks import Sink
     from ensue.backends.spark.start import Output, RunningStream
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
     from ensue.parser.sql.sql_query import ClauseText
-    from ensue.planner.planner_options import PlannerOptions
-    from ensue.runtime.options import ArchiveWriter, RunOptions
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Explainer, Progress
@@ -61,18 +70,28 @@ if TYPE_CHECKING:
 ParsedQuery = Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
 OneQuery = str | Path | PatternBuilder | ParsedQuery
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
+Options = Limits | StreamOptions | OutputOptions | PlannerOptions
+Definitions = Definition | UserOperator | Iterable[Any]  # from `define` and `operator`, also nested
+Place = str | tuple[str, str] | Location
 
 __all__ = [
     "ArchiveJoinQuery",
     "ArchiveWarning",
+    "ArchiveWriter",
+    "Archives",
     "Definition",
     "EnsueError",
     "EventError",
     "Hierarchy",
+    "History",
     "LimitError",
     "LimitWarning",
+    "Limits",
+    "Location",
     "OperatorError",
+    "OutputOptions",
     "PatternBuilder",
+    "PlannerOptions",
     "Query",
     "QueryError",
     "RunnerError",
@@ -80,6 +99,7 @@ __all__ = [
     "SkipError",
     "StateError",
     "Statistics",
+    "StreamOptions",
     "Subscription",
     "SubscriptionWarning",
     "Subscriptions",
@@ -121,9 +141,10 @@ def operator(
     cost: float = 1.0,
     passes: float = 0.5,
     reads: Iterable[str] = (),
-    known: bool = True,
 ) -> UserOperator:
-    """Adds an operator S = (Q, F, Z) to the pattern language: `name(A a, B b) r`.
+    """Creates an operator S = (Q, F, Z), which a query uses as `name(A a, B b) r`.
+
+    A call knows the operators that you pass it: `match(..., definitions=op)`.
 
     `q` returns whether events combine, `f` the (start, end, attributes...) of the result, and `z`
     maps attributes to kinds: "float", "integer", "boolean", "timestamp", "duration" or "string".
@@ -141,48 +162,47 @@ def operator(
 
     The planner uses `cost` (of calling `q`, compared with `a.x < b.x`) and `passes` (the share of
     combinations for which it is true). `reads` names fields that `q` or `f` read in a way that
-    does not show in their code. With `known=False` the operator is only available to calls that
-    you pass it to: `match(..., operators=[op])`.
+    does not show in their code.
 
-    >>> near = operator("near", q=lambda a, b, most: b.start - a.end <= most, known=False)
+    >>> near = operator("near", q=lambda a, b, most: b.start - a.end <= most)
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 3, 9], "kind": ["A", "B", "B"]})
-    >>> found = match(events, "near(A a, B b, 3) r", time="t", type="kind", operators=[near])
+    >>> found = match(events, "near(A a, B b, 3) r", time="t", type="kind", definitions=near)
     >>> found.num_rows
     1
     """
-    created = _operator(name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads)
-    return register_operator(created) if known else created
+    return _operator(name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads)
 
 
 @shorten_tracebacks
 def define(
     text: str | PatternBuilder,
     *,
-    folder: "str | Path | None" = None,
-    operators: Iterable[UserOperator] = (),
     params: Mapping[str, Any] | None = None,
-    known: bool = True,
+    definitions: "Definitions" = (),
+    folder: "str | Path | None" = None,
 ) -> tuple[Definition, ...]:
     """Defines complex events: `EVENT Name AS pattern ...;`, one or more.
 
-    Later queries can use them as event types. With `known=False` they are only available to
-    calls that you pass them to: `match(..., definitions=...)`. IMPORT looks for files in
-    `folder`. `params` are the values of parameters in the text, as for `match`.
+    Queries to which you pass them can use them as event types: `match(..., definitions=...)`. The
+    text may use operators, and other definitions, of `definitions`; these are returned too. IMPORT
+    looks for files in `folder`. `params` are the values of parameters in the text, as for `match`.
 
-    >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
-    'Hot'
+    >>> hot = define("EVENT Hot AS SEQ(T a, T b) WITHIN 5")
+    >>> print(show(parse("SEQ(Hot x, Hot y)", definitions=hot)))
+    EVENT Hot AS PATTERN SEQ(T a, T b)
+    WITHIN 5;
+    PATTERN SEQ(Hot x, Hot y)
     """
-    from ensue.parser import definitions
+    from ensue.parser.definitions import parse_definitions
 
     if isinstance(text, PatternBuilder):
         text = text.text
+    known = _list_definitions(definitions)
+    operators = [one for one in known if isinstance(one, UserOperator)]
     with _parameters(params) as parameters:
-        place = None if folder is None else Path(folder)
-        defined = definitions.parse_definitions(text, place, operators, parameters)
-    if known:
-        definitions.register_definitions(defined)
-    return defined
+        defined = parse_definitions(text, None if folder is None else Path(folder), operators, parameters)
+    return (*(one for one in known if isinstance(one, Definition)), *defined)
 
 
 @shorten_tracebacks
@@ -190,9 +210,8 @@ def parse(
     text: str | Path | PatternBuilder,
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     folder: "str | Path | None" = None,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
 ) -> ParsedQuery | Subscription:
@@ -201,7 +220,7 @@ def parse(
     A text that has or uses definitions gives a `Hierarchy`, one with JOIN ARCHIVE an
     `ArchiveJoinQuery`, one in OPSL a `Subscription`. A `Path` names a file with the text; its imports are relative to
     it, others to `folder`. `language` is recognised by default. `regions` are the texts of regions
-    that an OPSL text names. `params`, `definitions` and `operators` are as for `match`.
+    that an OPSL text names. `params` and `definitions` are as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -210,7 +229,7 @@ def parse(
     WHERE a.kind in ('x', 'y')
     """
     with _parameters(params) as parameters:
-        return _parse(text, parameters, folder, definitions, operators, language, regions)
+        return _parse(text, parameters, _list_definitions(definitions), folder, language, regions)
 
 
 @contextmanager
@@ -224,9 +243,8 @@ def _parameters(params: Mapping[str, Any] | None) -> Iterator[Parameters]:
 def _parse(
     text: str | Path | PatternBuilder,
     parameters: Parameters,
+    definitions: Iterable[Definition | UserOperator] = (),
     folder: "str | Path | None" = None,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
 ) -> ParsedQuery | Subscription:
@@ -257,7 +275,6 @@ def _parse(
         text,
         None if folder is None else Path(folder),
         definitions=definitions,
-        operators=operators,
         language=language,
         regions=regions or {},
         parameters=parameters,
@@ -306,37 +323,15 @@ def match(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: "str | tuple[str, str] | None" = None,
-    space: str | None = None,
-    levels: Sequence[str] | str | None = None,
-    trace: bool = False,
-    flat: bool = False,
-    bad_events: str = "raise",
-    emit_timeouts: bool = False,
-    progress: "Progress | bool | None" = None,
+    location: Place | None = None,
     watermark: "Watermark | None" = None,
-    late_events: str = "count",
-    key_groups: int | None = None,
-    max_ahead: "MaxAhead" = "usual",
-    statistics: Statistics | None = None,
-    off: Sequence[str] | str = (),
-    structure: str | None = None,
-    adaptive: bool = False,
-    max_matches: int | None = None,
-    max_partial_matches: int | None = None,
-    memory: int | str | None = None,
-    evict: str | None = None,
-    shed: str | None = None,
-    archives: "Mapping[str, Archive] | None" = None,
-    archive: str | None = None,
-    access: str | None = None,
-    latency: str | int | float | None = None,
-    operators: Iterable[UserOperator] = (),
-    definitions: Iterable[Definition] = (),
-    folder: "str | Path | None" = None,
+    archives: "Mapping[str, Archive] | Archives | None" = None,
+    options: Options | Sequence[Options] = (),
+    progress: "Progress | bool | None" = None,
 ) -> Any:
     """Finds every match of a query in a stream of events.
 
@@ -363,83 +358,29 @@ def match(
         params: Values for the parameters in the text: `{"gap": timedelta(minutes=5)}` for
             `WITHIN :gap`. A value is a number, a string, a boolean, a date, a datetime, a
             timedelta, None, or a list of them for IN; it is never parsed as part of the query.
+        definitions: What the query may use: complex events from `define` and operators from
+            `operator`, one or several.
 
     Args: What the columns mean
         time: The column with the event time, or a pair (start, end) for events with a duration.
             It may be the index of a pandas table: its name, or "index" if it has none.
         type: The column with the event type; without it, all events have the same type.
         order: Columns that order events with the same time; after that, arrival decides.
-        location: A column of geometries (WKT texts or WKB bytes), or two numeric columns (x, y).
-            A match then has a `location` too, the convex hull of those of its events.
-        space: With "earth", x and y are degrees of longitude and latitude, and lengths are metres.
-        bad_events: "drop" drops events without a valid time instead of raising an EventError.
-            Events of types that the query does not name are always dropped, unless the position
-            of every event matters.
+        location: A column of geometries, two numeric columns (x, y), or an `ensue.Location`, also
+            for degrees of longitude and latitude.
 
-    Args: What is returned
-        emit_timeouts: Also return partial matches whose window ended before they were complete.
-            A column `timed_out` distinguishes them from matches; missing parts are NULL.
-        levels: The definitions of the query whose events are returned too, or "all". The result
-            is then a dict by level; the key of the query itself is its name, or "".
-        trace: Add a column `members` with the events of a match, for `ensue.trace`. A query
-            without RETURN has them anyway, if it has no definitions.
-        flat: Plain columns instead of structs: an event `a` is the columns `a.price`,
-            `a.volume`, ..., a list of events is a list for each field. In a query,
-            `RETURN a.*` does it for one event.
+    Args: How it runs
+        watermark: How far an event of a stream may lag the newest one: a duration such as
+            "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
+            needs it, or its own withWatermark(...).
+        archives: The archives that JOIN ARCHIVE names, each from `ensue.archive`, or an
+            `ensue.Archives` that also says how they are read.
+        options: `ensue.Limits` on memory and matches, `ensue.StreamOptions` for how events are
+            read, `ensue.OutputOptions` for what is returned, `ensue.PlannerOptions` for the plan,
+            which never changes the matches: one of them, or several in a list.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
             function is called with the number of processed and of all events. Spark evaluates
             lazily, so there it is not possible; a stream from `start` has `wait(progress=True)`.
-
-    Args: Streams
-        watermark: How far an event may lag the newest one: a duration such as "10 seconds", or a
-            number if the time column holds numbers. A streaming DataFrame needs it, or its own
-            withWatermark(...).
-        late_events: "count" counts later events (`late` in `start(...).progress()`), "deliver" also returns them
-            in a column `late_event`.
-        key_groups: The number of key groups that partitions are hashed into, each with its own
-            state; by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
-        max_ahead: How far ahead of the clock an event may be, such as "1 hour". Events further
-            ahead are dropped and counted, since they would advance the watermark and make all
-            others late. The default is a day, if the time column holds timestamps and you pass
-            the watermark here; None accepts every event.
-        shed: Load shedding: drop keys when the newest event of a micro-batch lags the clock by
-            more than this, such as "30 seconds": those least likely to complete a match, a
-            quarter of them at first, all of them at four times the lag. Matches stay correct;
-            losses are counted (`start(...).progress()`), and listed with `start(..., shed_to=)`.
-
-    Args: Limits
-        memory: How much one matcher may use: "4 GB", "50%" of the machine's memory, a number of
-            bytes, or "unlimited". The default is a quarter of the machine's memory, on Spark
-            divided among its cores. A query that uses more raises a LimitError with advice; a
-            stream spills keys to disk, as their events of the last window, and loads them before
-            they are needed: nothing is lost.
-        max_matches: Limits the matches of a table, of a key group on Spark, or of a key group and
-            micro-batch of a stream.
-        max_partial_matches: Limits the partial matches held at the same time.
-        evict: Which keys of a stream are spilled first: "need" (the default: those least likely
-            to be needed soon), "tpm" (the oldest) or "stpm".
-
-    Args: Archives
-        archives: The archives that JOIN ARCHIVE names, each from `ensue.archive`.
-        archive: The name of the archive that the events themselves belong to: a match is then
-            joined with the archive and the events before it.
-        access: How an archive is read: "eager" (all of it, in advance), "lazy" (for each live
-            match), "grouped" (for many at a time) or "archive_first" (live events without
-            archived matches are skipped); by default the cheapest. All give the same matches.
-        latency: How long a live match of a stream may wait for a common lookup with others.
-
-    Args: How it runs (this never changes the matches)
-        statistics: Statistics of the stream (see `statistics`), to find the cheapest plan.
-        off: Rules of the planner to switch off.
-        structure: The store of partial matches: "stacks", "runs", "tree", "compact" or
-            "reference".
-        adaptive: Measure the stream and switch to a plan that is clearly cheaper. Each change is
-            logged with its reason (logger `ensue.plan`).
-
-    Args: What the query may use
-        operators: Operators for this query, in addition to those that `operator` has added.
-        definitions: Definitions for this query, in addition to those from `define`.
-        folder: Where IMPORT looks for files.
 
     Returns:
         A result of the same kind as the events: pandas, Polars (a LazyFrame for a LazyFrame,
@@ -448,10 +389,10 @@ def match(
         tables of different kinds in a dict. For several queries, a dict of their matches.
     """
     from ensue.backends.dataframe_libs import convert_result
-    from ensue.runtime.options import describe_input, open_archives
-    from ensue.runtime.source_schema import SourceOptions
+    from ensue.runtime.run_options import RunOptions, describe_input, open_archives
     from ensue.runtime.workload import Workload
 
+    limits, stream, output, planning = _read_options("match", options, *_OPTIONS)
     runner = _runner(events)
     if progress and _is_spark(events):
         raise EventError(
@@ -460,37 +401,30 @@ def match(
             "spark.ui.showConsoleProgress=true that of a batch"
         )
     if not runner.STREAMING:
-        whole = "evict= is for streams: a table is matched as a whole"
-        _require(evict is None, whole, "leave it out; memory= limits the query")
-        late = "shed= is for Spark streams: a table cannot fall behind the clock"
-        _require(shed is None, late, "leave it out")
-    limits = MatcherLimits.from_arguments(
-        max_matches, max_partial_matches, memory, per_core=_is_spark(events), evict=evict, shed=shed
-    )
-    specs = _read_queries(query, operators, definitions, folder, params)
-    columns = _get_column_options(
-        query, specs, runner.STREAMING,
-        time=time, type=type, order=order, location=location, space=space,
+        whole = "ensue.Limits(evict=...) is for streams: a table is matched as a whole"
+        _require(limits.evict is None, whole, "leave it out; ensue.Limits(memory=...) limits the query")
+        late = "ensue.Limits(shed=...) is for Spark streams: a table cannot fall behind the clock"
+        _require(limits.shed is None, late, "leave it out")
+    specs = _read_queries(query, definitions, params)
+    arguments = _describe_source(
+        query, specs, runner.STREAMING, time=time, type=type, order=order, location=location,
+        watermark=watermark, stream=stream,
     )  # fmt: skip
-    arguments = SourceOptions(
-        **columns,
-        bad_events=bad_events,
-        watermark=watermark,
-        late_events=late_events,
-        key_groups=key_groups,
-        max_ahead=max_ahead,
-    )
-    planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
-    options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
+    _require_possible(output, specs)
     frame, source = runner.read(events, arguments)
-    coming = describe_input(frame, streaming=runner.STREAMING)
+    run_options = RunOptions(
+        streaming=runner.STREAMING,
+        planning=replace(planning, limits=replace(limits, per_core=_is_spark(events))),
+        output=output,
+        coming=describe_input(frame, streaming=runner.STREAMING),
+    )
     workload = Workload(
         specs,
         source,
-        replace(options, streaming=runner.STREAMING, coming=coming),
+        run_options,
         runner.key_groups(frame, arguments),
-        runner.STREAMING and arguments.deliver_late,
-        open_archives(archives, archive, streaming=runner.STREAMING),
+        runner.STREAMING and stream.delivers_late_events,
+        open_archives(archives, streaming=runner.STREAMING),
     )
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
@@ -505,14 +439,9 @@ def sql(
     params: Mapping[str, Any] | None = None,
     tables: Mapping[str, Any] | None = None,
     spark: "SparkSession | None" = None,
-    archives: "Mapping[str, Archive] | None" = None,
-    archive: str | None = None,
-    access: str | None = None,
-    latency: str | int | float | None = None,
+    archives: "Mapping[str, Archive] | Archives | None" = None,
     watermark: "Watermark | None" = None,
-    key_groups: int | None = None,
-    max_matches: int | None = None,
-    memory: int | str | None = None,
+    options: Options | Sequence[Options] = (),
 ) -> Any:
     """Runs a SQL query that may use MATCH_RECOGNIZE after any table.
 
@@ -535,17 +464,13 @@ def sql(
             or anything else with the Arrow interface; the other SQL then runs on DuckDB. With
             Spark DataFrames it runs on Spark SQL.
         spark: A session whose tables and views the query can use as well.
+        archives: Tables of past events, as for `match`. A clause over one that is joined with a
+            clause over a table or stream, by a time range before its matches, runs like JOIN
+            ARCHIVE. Batch queries can also read an archive as a table.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
-        key_groups: The number of key groups that the partitions of a stream are hashed into.
-        max_matches: A limit for each clause, as for `match`.
-        memory: A limit for each clause, as for `match`.
-        archives: Tables of past events, each from `ensue.archive`. A clause over one that is
-            joined with a clause over a table or stream, by a time range before its matches, runs
-            like JOIN ARCHIVE. Batch queries can also read an archive as a table.
-        archive: As for `match`.
-        access: As for `match`.
-        latency: As for `match`.
+        options: `ensue.Limits` for each clause, and `ensue.StreamOptions(key_groups=...)` for the
+            partitions of a stream.
 
     Returns:
         A table of the same kind as the tables, as for `match`; for different kinds an Arrow
@@ -558,51 +483,39 @@ def sql(
         from ensue.backends.sql_backend import run_sql
     from ensue.runtime.source_schema import SourceOptions
 
+    limits, stream, _, _ = _read_options("sql", options, Limits, StreamOptions)
+    only = StreamOptions(key_groups=stream.key_groups)
+    _require(stream == only, "of ensue.StreamOptions, SQL takes key_groups=", "leave the others out")
     if isinstance(text, Path):
         text = _read_file(text)
-    arguments = SourceOptions(time="", watermark=watermark, key_groups=key_groups)
-    limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
-    MatcherLimits.from_arguments(**limits)  # raises errors before anything runs
+    arguments = SourceOptions(time="", watermark=watermark, stream=stream)
+    past = Archives.wrap(archives)
     return run_sql(
         text,
         tables=tables,
         spark=spark,
         recognize=lambda clause, relation: match_clause(clause, relation, arguments, limits),
         read=_read_clause,
-        archived=_collect_archives(archives, archive, access, latency, arguments, limits),
+        archived=_collect_archives(past, arguments, limits) if past.archives else None,
         parameters=build_parameters(params),
     )
 
 
-def _collect_archives(
-    archives: "Mapping[str, Archive] | None",
-    own: str | None,
-    access: str | None,
-    latency: str | int | float | None,
-    arguments: "SourceOptions",
-    limits: Any,
-) -> "SqlArchives | None":
+def _collect_archives(archives: Archives, arguments: "SourceOptions", limits: Limits) -> "SqlArchives":
     """Returns the archives of a SQL query, and the function that joins a clause with them."""
     from ensue.backends.sql_backend import SqlArchives
     from ensue.operators.row_match.compiled_clause import get_tie_columns, get_time_column
-    from ensue.runtime.options import AccessOptions, open_archives
-
-    open_archives(archives, own, streaming=True)  # raises errors before anything runs
-    AccessOptions(access, latency)
-    if not archives:
-        return None
 
     def join(query: ArchiveJoinQuery, relation: Any) -> Any:
         assert isinstance(query.live, RowPatternSide)
         clause = query.live.row_pattern
         return match(
             relation, query, time=get_time_column(clause), order=get_tie_columns(clause) or (),
-            archives=archives, archive=own, access=access, latency=latency,
-            watermark=arguments.watermark if _runner(relation).STREAMING else None,
-            key_groups=arguments.key_groups, **limits,
+            archives=archives, watermark=arguments.watermark if _runner(relation).STREAMING else None,
+            options=[limits, arguments.stream],
         )  # fmt: skip
 
-    return SqlArchives(dict(archives), own, join)
+    return SqlArchives(dict(archives.archives), archives.own, join)
 
 
 def _read_clause(clause: "ClauseText") -> RowPatternQuery:
@@ -611,20 +524,20 @@ def _read_clause(clause: "ClauseText") -> RowPatternQuery:
     return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
-def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: dict[str, Any]) -> Any:
+def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: Limits) -> Any:
     """Matches a clause over a table or a DataFrame; the result has exactly the standard's columns.
 
     If the query selects match_id, it is the first column.
     """
     from ensue.operators.row_match.compiled_clause import plan_arrangement
-    from ensue.runtime.options import RunOptions
     from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.run_options import RunOptions
     from ensue.runtime.workload import Workload
 
     runner, query = _runner(relation), _read_clause(clause)
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
-    planning = _planning(None, (), None, limits=MatcherLimits.from_arguments(**limits, per_core=_is_spark(relation)))
+    planning = PlannerOptions(limits=replace(limits, per_core=_is_spark(relation)))
     options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
     order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
     arguments = replace(arguments, arranging=order, number=clause.number)
@@ -641,33 +554,14 @@ def live(
     *,
     schema: Any,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: "str | tuple[str, str] | None" = None,
-    space: str | None = None,
+    location: Place | None = None,
     watermark: "Watermark | None" = None,
-    late_events: str = "count",
-    bad_events: str = "raise",
-    levels: Sequence[str] | str | None = None,
-    trace: bool = False,
-    flat: bool = False,
-    emit_timeouts: bool = False,
-    statistics: Statistics | None = None,
-    off: Sequence[str] | str = (),
-    structure: str | None = None,
-    adaptive: bool = False,
-    max_matches: int | None = None,
-    max_partial_matches: int | None = None,
-    memory: int | str | None = None,
-    evict: str | None = None,
-    archives: "Mapping[str, Archive] | None" = None,
-    archive: str | None = None,
-    access: str | None = None,
-    latency: str | int | float | None = None,
-    operators: Iterable[UserOperator] = (),
-    definitions: Iterable[Definition] = (),
-    folder: "str | Path | None" = None,
+    archives: "Mapping[str, Archive] | Archives | None" = None,
+    options: Options | Sequence[Options] = (),
 ) -> "LiveSession":
     """Creates a matcher in this process that you feed with events as they arrive.
 
@@ -691,77 +585,84 @@ def live(
         watermark: How far events may be out of order. They wait until an event arrives that is
             newer by that much. Without it, events that are not in order of time, then of `order`,
             are late.
-        late_events: Late events are counted in `live.late`; with "deliver" `live.late_events()`
-            also returns them.
-        bad_events: "drop" drops events without a valid time and rows that do not fit the schema,
-            and counts them in `live.dropped`.
-        max_matches: Limits the matches of one call of `feed`.
     """
     from ensue.backends.live_backend import LiveSession, build_source
     from ensue.backends.live_rows import LiveEventReader
     from ensue.runtime.grouping import require_finite_result
-    from ensue.runtime.options import open_archives
-    from ensue.runtime.source_schema import SourceOptions
+    from ensue.runtime.run_options import RunOptions, open_archives
     from ensue.runtime.workload import Workload
 
-    specs = _read_queries(query, operators, definitions, folder, params)
-    columns = _get_column_options(query, specs, True, time=time, type=type, order=order, location=location, space=space)
-    arguments = SourceOptions(**columns, bad_events=bad_events, watermark=watermark, late_events=late_events)
-    limits = MatcherLimits.from_arguments(max_matches, max_partial_matches, memory, evict=evict)
-    planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
-    options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
+    limits, stream, output, planning = _read_options("live", options, *_OPTIONS)
+    _require(limits.shed is None, "ensue.Limits(shed=...) is for Spark streams", "leave it out")
+    _require(
+        stream.key_groups is None and stream.max_ahead == DEFAULT,
+        "ensue.StreamOptions(key_groups=..., max_ahead=...) is for Spark streams",
+        "leave them out: a live matcher runs in this process, and follows the times of its events",
+    )
+    past = open_archives(archives)
+    specs = _read_queries(query, definitions, params)
+    arguments = _describe_source(
+        query, specs, True, time=time, type=type, order=order, location=location, watermark=watermark, stream=stream,
+    )  # fmt: skip
+    _require_possible(output, specs)
     require_finite_result(specs)
     reader = LiveEventReader(schema, arguments.time, arguments.type, arguments.order, arguments.arranging)
     workload = Workload(
-        specs, build_source(reader, arguments), options,
-        deliver_late=arguments.deliver_late, archive_set=open_archives(archives, archive),
+        specs, build_source(reader, arguments),
+        RunOptions(planning=replace(planning, limits=limits), output=output),
+        deliver_late=stream.delivers_late_events, archive_set=past,
     )  # fmt: skip
     return LiveSession(reader, workload, arguments)
 
 
-def _options(
-    specs: "Sequence[QuerySpec]",
-    emit_timeouts: bool,
-    levels: Sequence[str] | str | None,
-    trace: bool,
-    flat: bool,
-    planning: "PlannerOptions",
-    access: str | None,
-    latency: str | int | float | None,
-) -> "RunOptions":
-    """Checks the options of a call against its queries."""
-    from ensue.runtime.options import AccessOptions, RunOptions
+_OPTIONS: tuple[Any, ...] = (Limits, StreamOptions, OutputOptions, PlannerOptions)
 
-    options = RunOptions(
-        emit_timeouts=emit_timeouts,
-        levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
-        trace=trace,
-        flat=flat,
-        planning=planning,
-        access=AccessOptions(access, latency),
-    )
+
+def _read_options(
+    call: str, options: object, *kinds: "type[Options]"
+) -> tuple[Limits, StreamOptions, OutputOptions, PlannerOptions]:
+    """Returns the options of a call, the default ones where it has none; it takes those of `kinds`."""
+    names = [f"ensue.{kind.__name__}" for kind in kinds]
+    found: dict[Any, Any] = {}
+    for one in options if isinstance(options, list | tuple) else (options,):
+        if one.__class__ not in kinds:
+            what = f"ensue.{one.__class__.__name__}" if isinstance(one, _OPTIONS) else _a_type(one)
+            several = f", or several: options=[{names[0]}(...), {names[1]}(...)]" if len(names) > 1 else ""
+            raise EventError(
+                f"options= of ensue.{call} takes {' and '.join(names)}, not {what}\n"
+                f"  hint: options={names[0]}(...){several}"
+            )
+        if one.__class__ in found:
+            raise EventError(f"options= has ensue.{one.__class__.__name__} twice\n  hint: write their fields into one")
+        found[one.__class__] = one
+    limits, stream, output, planning = (found.get(kind, kind()) for kind in _OPTIONS)
+    return limits, stream, output, planning
+
+
+def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> None:
+    """Raises a QueryError for what the queries of a call cannot return."""
     queries = [spec.query for spec in specs]
     _require(
-        levels is None or any(isinstance(query, Hierarchy) for query in queries),
-        "levels= names definitions of the query, and this query has none",
+        output.levels is None or any(isinstance(query, Hierarchy) for query in queries),
+        "ensue.OutputOptions(levels=...) names definitions of the query, and this query has none",
         "EVENT Name AS ...; before a query defines an event",
     )
     _require(
-        not trace or any(isinstance(query, Query | Hierarchy) for query in queries),
-        "trace=True is for patterns and queries with definitions: others have no members",
+        not output.trace or any(isinstance(query, Query | Hierarchy) for query in queries),
+        "ensue.OutputOptions(trace=True) is for patterns and queries with definitions: others have no members",
         "leave it out",
     )
     _require(
-        not (trace and any(isinstance(q, Query) and _is_aggregated(q) for q in queries)),
-        "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY give no matches",
+        not (output.trace and any(isinstance(q, Query) and _is_aggregated(q) for q in queries)),
+        "ensue.OutputOptions(trace=True) shows the events of a match, and COUNT(*), EXISTS, TOTAL and "
+        "GROUP BY give no matches",
         "leave it out, or return the matches",
     )
     _require(
-        not (flat and trace),
+        not (output.flat and output.trace),
         "flat=True cannot be combined with trace=True: a match is traced through its nested members",
         "leave one of them out",
     )
-    return options
 
 
 def _require(valid: bool, problem: str, hint: str) -> None:
@@ -785,13 +686,10 @@ def _runner(events: Any) -> "Backend":
     return stream if frames.is_streaming(events) else batch
 
 
-def _read_queries(
-    query: Any, operators: object, definitions: object, folder: "str | Path | None", params: Mapping[str, Any] | None
-) -> "tuple[QuerySpec, ...]":
+def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, Any] | None) -> "tuple[QuerySpec, ...]":
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
-    operators = _to_tuple(operators, UserOperator, "operators")
-    definitions = _to_tuple(definitions, Definition, "definitions")
+    known = _list_definitions(definitions)
     if isinstance(query, Subscriptions):
         return (QuerySpec(query.subscribed()),)
     if not isinstance(query, OneQuery | Subscription | Mapping | Sequence):
@@ -799,7 +697,7 @@ def _read_queries(
     with _parameters(params) as parameters:
 
         def read(one: Any) -> ParsedQuery:
-            return _read(one, parameters, definitions, operators, folder)
+            return _read(one, parameters, known)
 
         if isinstance(query, OneQuery | Subscription):
             return (QuerySpec(read(query)),)
@@ -807,17 +705,13 @@ def _read_queries(
         return tuple(QuerySpec(q, name, n) for n, (name, q) in enumerate(queries.items()))
 
 
-def _read_with(query: OneQuery, params: Mapping[str, Any] | None) -> ParsedQuery:
+def _read_with(query: OneQuery, params: Mapping[str, Any] | None, definitions: "Definitions" = ()) -> ParsedQuery:
     with _parameters(params) as parameters:
-        return _read(query, parameters)
+        return _read(query, parameters, _list_definitions(definitions))
 
 
 def _read(
-    query: OneQuery | Subscription,
-    parameters: Parameters,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
-    folder: "str | Path | None" = None,
+    query: OneQuery | Subscription, parameters: Parameters, definitions: Sequence[Definition | UserOperator] = ()
 ) -> ParsedQuery:
     from ensue.parser.definitions import add_definitions
 
@@ -825,13 +719,13 @@ def _read(
         case Hierarchy() | ArchiveJoinQuery() | RowPatternQuery():
             return query
         case Query():
-            return add_definitions(query, definitions)
+            return add_definitions(query, [one for one in definitions if isinstance(one, Definition)])
         case PatternBuilder():
-            return add_definitions(query.query, definitions)
+            return _read(query.query, parameters, definitions)
         case Subscription():
             parsed: ParsedQuery | Subscription = query
         case _:
-            parsed = _parse(query, parameters, folder, definitions, operators)
+            parsed = _parse(query, parameters, definitions)
     if isinstance(parsed, Subscription):
         raise QueryError(
             "this is a subscription, but a query is expected here",
@@ -900,7 +794,7 @@ def start(
         checkpoint: The folder from which the stream continues after a stop or a crash, without
             losing or repeating a match in a table.
         late: Like `output`, for late events of matches with `late_events="deliver"`.
-        shed_to: The output for the losses of `match(..., shed=)`: the columns of a key, the
+        shed_to: The output for the losses of `Limits(shed=...)`: the columns of a key, the
             interval `shed_from` to `shed_until` in which matches of it may be missing, and its
             number of dropped events, `shed_events`.
 
@@ -953,18 +847,19 @@ def start(
 
 @shorten_tracebacks
 def remaining(
-    spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[UserOperator] = ()
+    spark: "SparkSession", checkpoint: "str | Path", *, definitions: "Definitions" = ()
 ) -> "DataFrame | SeveralMatches":
     """Returns what a stopped stream would still deliver if it ended here, as a batch DataFrame.
 
-    The checkpoint stays unchanged, so the stream can continue. Operators of its query must be
-    registered, or passed here.
+    The checkpoint stays unchanged, so the stream can continue. `definitions` are the operators of
+    its query, unless this process has started it.
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
     with require_extra("a stream", "spark"):
         from ensue.backends.spark import flush
 
+    operators = [one for one in _list_definitions(definitions) if isinstance(one, UserOperator)]
     return flush.remaining(spark, str(checkpoint), operators)
 
 
@@ -1056,8 +951,8 @@ def archive(
         place,
         time=None if time is None else _time(time),
         type=type,
-        key=_names("key", key),
-        order=_names("order", order),
+        key=list_names("key", key),
+        order=list_names("order", order),
         version=version,
         complete=complete,
     )
@@ -1107,8 +1002,8 @@ def create_archive(
         table.schema,
         time=_time(time),
         type=type,
-        key=_names("key", key),
-        order=_names("order", order),
+        key=list_names("key", key),
+        order=list_names("order", order),
         buckets=buckets,
         day=day,
     )
@@ -1126,8 +1021,7 @@ def statistics(
     time: str | tuple[str, str],
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: "str | tuple[str, str] | None" = None,
-    space: str | None = None,
+    location: Place | None = None,
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
@@ -1141,7 +1035,7 @@ def statistics(
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "B", "B"]})
     >>> measured = statistics(events, "SEQ(A a, B b)", time="t", type="kind")
-    >>> found = match(events, "SEQ(A a, B b)", time="t", type="kind", statistics=measured)
+    >>> found = match(events, "SEQ(A a, B b)", time="t", type="kind", options=PlannerOptions(statistics=measured))
     >>> found.num_rows
     3
     """
@@ -1149,13 +1043,13 @@ def statistics(
     if isinstance(checked, Hierarchy):
         from ensue.analyzer.hierarchy_layers import build_layers
 
-        arguments: dict[str, Any] = {"time": time, "type": type, "order": order}
-        arguments |= {"location": location, "space": space, "sample": sample, "seed": seed}
+        arguments: dict[str, Any] = {"time": time, "type": type, "order": order, "location": location}
+        arguments |= {"sample": sample, "seed": seed}
         lowest = [layer.meaning for layer in build_layers(checked) if not layer.uses]
         return Statistics.together([statistics(events, query, **arguments) for query in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample needs at least one event")
-    columns = _columns(checked, time=time, type=type, order=order, location=location, space=space)
+    columns = _columns(checked, time=time, type=type, order=order, location=location)
     assert columns is not None
     return _runner(events).measure(events, checked, columns, sample=sample, seed=seed)
 
@@ -1166,20 +1060,13 @@ def explain(
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: "str | tuple[str, str] | None" = None,
-    space: str | None = None,
-    statistics: Statistics | None = None,
-    off: Sequence[str] | str = (),
-    structure: str | None = None,
-    memory: int | str | None = None,
-    evict: str | None = None,
-    archives: "Mapping[str, Archive] | None" = None,
-    archive: str | None = None,
-    access: str | None = None,
-    latency: str | int | float | None = None,
+    location: Place | None = None,
+    archives: "Mapping[str, Archive] | Archives | None" = None,
+    options: Options | Sequence[Options] = (),
     analyze: bool = False,
     kernel: bool = False,
 ) -> PlanText:
@@ -1187,15 +1074,15 @@ def explain(
 
     With `events` the query is also checked against their columns. With `analyze=True` it runs on
     them, in this process, and each estimate is shown next to the actual figure. `kernel=True`
-    adds the Python source of the compiled kernel. With `memory` or `evict` the plan includes what
-    a stream does with keys beyond the limit.
+    adds the Python source of the compiled kernel. `options` are `PlannerOptions` and `Limits`: with
+    `memory` or `evict` the plan includes what a stream does with keys beyond the limit.
 
     For a set of subscriptions it shows which run on the shared network, which as one plan for a
     template, which on separate engines and why, and how much they share.
 
-    For a query with JOIN ARCHIVE, pass `events` and `archives`, and `archive`, `access` and
-    `latency` as for `match`: it shows the estimated cost of all four access methods, and why one
-    is impossible; with `analyze=True` also the reads of the archives.
+    For a query with JOIN ARCHIVE, pass `events` and `archives` as for `match`: it shows the
+    estimated cost of all four access methods, and why one is impossible; with `analyze=True` also
+    the reads of the archives.
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
@@ -1203,27 +1090,22 @@ def explain(
     window     5, pushed into the scan
     partition  [id]
     """
-
-    limits = MatcherLimits.from_arguments(memory=memory, evict=evict)
-    planning = _planning(statistics, off, structure, limits=limits)
+    limits, _, _, planning = _read_options("explain", options, PlannerOptions, Limits)
+    planning = replace(planning, limits=limits)
     if isinstance(query, Subscriptions):
-        from ensue.runtime.source_schema import SourceOptions
-
-        unset: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
-        own_columns = SourceOptions(**_get_column_options(query, (), False, order=(), **unset))
-        return PlanText(_explain_query(query.subscribed(), events, own_columns, planning).explain())
-    query = _read_with(query, params)
-    columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
-    past = archives, archive, access, latency
-    explained = _explain_query(query, events, columns, planning, *past)
+        columns = _describe_source(query, (), False)
+        return PlanText(_explain_query(query.subscribed(), events, columns, planning).explain())
+    query = _read_with(query, params, definitions)
+    source = _columns(query, time=time, type=type, order=order, location=location)
+    explained = _explain_query(query, events, source, planning, archives)
     if not analyze:
         text = explained.explain()
-    elif events is None or columns is None or _is_spark(events):
+    elif events is None or source is None or _is_spark(events):
         raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
     else:
         from ensue.backends.local import read_ordered
 
-        text = explained.analyze(read_ordered(events, columns, explained.types))
+        text = explained.analyze(read_ordered(events, source, explained.types))
     return PlanText(f"{text}\n\n{explained.kernels()}" if kernel else text)
 
 
@@ -1233,17 +1115,13 @@ def picture(
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
+    definitions: "Definitions" = (),
     time: str | tuple[str, str] | None = None,
     type: str | None = None,
     order: Sequence[str] | str = (),
-    location: "str | tuple[str, str] | None" = None,
-    space: str | None = None,
-    statistics: Statistics | None = None,
-    off: Sequence[str] | str = (),
-    structure: str | None = None,
-    archives: "Mapping[str, Archive] | None" = None,
-    archive: str | None = None,
-    access: str | None = None,
+    location: Place | None = None,
+    archives: "Mapping[str, Archive] | Archives | None" = None,
+    options: Options | Sequence[Options] = (),
 ) -> Picture:
     """Draws the plan as a picture (SVG).
 
@@ -1254,11 +1132,10 @@ def picture(
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
     """
-    planning = _planning(statistics, off, structure)
-    query = _read_with(query, params)
-    columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
-    past = archives, archive, access, None
-    return Picture(_explain_query(query, events, columns, planning, *past).picture())
+    *_, planning = _read_options("picture", options, PlannerOptions)
+    query = _read_with(query, params, definitions)
+    columns = _columns(query, time=time, type=type, order=order, location=location)
+    return Picture(_explain_query(query, events, columns, planning, archives).picture())
 
 
 @shorten_tracebacks
@@ -1275,14 +1152,14 @@ def trace(
     `str` gives a tree, `.timeline` a timeline for a terminal, `.svg` a picture for notebooks.
 
     `match` is a row of a result of `match`: a dict, a table of one row, a Spark Row or a pandas
-    Series. A query with RETURN or with definitions needs `match(..., trace=True)`.
+    Series. A query with RETURN or with definitions needs `OutputOptions(trace=True)`.
     With the `query` the tree also names the types of events; `level` is the definition of the
     match and `time` the time columns of the events, if the match does not show them.
 
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2], "kind": ["A", "B"]})
     >>> query = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
-    >>> found = match(events, query, time="t", type="kind", trace=True)
+    >>> found = match(events, query, time="t", type="kind", options=OutputOptions(trace=True))
     >>> print(trace(found, query))
     match       1 to 2
     └─ p  Pair  1 to 2
@@ -1324,7 +1201,7 @@ def plot(
 
     Args:
         matches: The result of `match` for these events. A query with RETURN needs
-            `match(..., trace=True)` to show its events; otherwise only the bars are drawn.
+            `OutputOptions(trace=True)` to show its events; otherwise only the bars are drawn.
         events: As for `match`: tables, not Spark DataFrames.
         query: Gives the types of members, if events are a dict of tables; `time`, `type` and
             `params` are as for `match`.
@@ -1349,13 +1226,10 @@ def _explain_query(
     events: Any,
     columns: "SourceOptions | None",
     planning: "PlannerOptions",
-    archives: object = None,
-    own: object = None,
-    access: str | None = None,
-    latency: str | int | float | None = None,
+    archives: "Mapping[str, Archive] | Archives | None" = None,
 ) -> "Explainer":
-    from ensue.runtime.options import NO_ARCHIVES, AccessOptions, RunOptions, describe_input, open_archives
     from ensue.runtime.query_kinds import find_kind
+    from ensue.runtime.run_options import RunOptions, describe_input, open_archives
 
     source, frame, streaming = None, None, False
     if events is not None:
@@ -1364,105 +1238,77 @@ def _explain_query(
         runner = _runner(events)
         frame, source = runner.read(events, columns)
         streaming = runner.STREAMING
-    archive_set = NO_ARCHIVES if archives is None else open_archives(archives, own, streaming=streaming)
-    coming = describe_input(frame, streaming=streaming)
-    options = RunOptions(streaming=streaming, planning=planning, access=AccessOptions(access, latency), coming=coming)
+    archive_set = open_archives(archives, streaming=streaming)
+    options = RunOptions(
+        streaming=streaming, planning=planning, coming=describe_input(frame, streaming=streaming)
+    )  # fmt: skip
     explainer: Explainer = resolve_name(find_kind(query).explain)(query, source, options, archive_set)
     return explainer
 
 
-def _get_column_options(
+def _describe_source(
     query: object,
     specs: "Sequence[QuerySpec]",
     streaming: bool,
     *,
-    time: str | tuple[str, str] | None,
-    order: Sequence[str] | str,
+    time: str | tuple[str, str] | None = None,
+    type: str | None = None,
+    order: Sequence[str] | str = (),
+    location: object = None,
     **others: Any,
-) -> dict[str, Any]:
-    """Returns the columns of time, type, order and location.
+) -> "SourceOptions":
+    """Returns the columns of time, type, order and location, and how events are read.
 
     Subscriptions define them, and clauses of SQL order and partition rows themselves.
     """
+    from ensue.runtime.source_schema import SourceOptions
+
+    columns: Any = location
+    if isinstance(location, Location):
+        columns, others["space"] = location.columns, location.space
     if isinstance(query, Subscriptions):
-        for name, value in {"time": time, "order": order or None, **others}.items():
+        for name, value in {"time": time, "order": order or None, "type": type, "location": columns}.items():
             if value is not None:
                 raise EventError(
                     f"{name}={value!r}: a set of subscriptions sets {name} itself\n"
                     f"  hint: ensue.Subscriptions({name}={value!r}, ...)"
                 )
-        columns = {name: getattr(query, name) for name in ("type", "location", "space")}
-        return {"time": _time(query.time), "order": query.order, **columns}
-    if others["space"] is None:
-        others["space"] = "plane"
-    time_columns, names = None if time is None else _time(time), _names("order", order)
-    others["arranging"] = None
+        own = {name: getattr(query, name) for name in ("type", "location", "space")}
+        return SourceOptions(time=_time(query.time), order=query.order, **own, **others)
+    time_columns, names = None if time is None else _time(time), list_names("order", order)
     if any(isinstance(spec.query, RowPatternQuery) for spec in specs):
         from ensue.operators.row_match.compiled_clause import plan_arrangement
 
         queries = [(spec.name, spec.query) for spec in specs]
         others["arranging"] = plan_arrangement(queries, time_columns, names, streaming=streaming)
-    if time_columns is None and others["arranging"] is None:
+    if time_columns is None and others.get("arranging") is None:
         raise EventError("the time column of the events is missing: pass time=")
-    return {"time": time_columns or "", "order": names, **others}
+    return SourceOptions(time=time_columns or "", type=type, order=names, location=columns, **others)
 
 
 def _columns(
-    query: Any, *, time: str | tuple[str, str] | None, type: str | None, **others: Any
+    query: Any, *, time: str | tuple[str, str] | None, type: str | None, order: Sequence[str] | str, location: object
 ) -> "SourceOptions | None":
     """Returns the columns of events for EXPLAIN; None without a time column."""
     from ensue.runtime.query_spec import QuerySpec
-    from ensue.runtime.source_schema import SourceOptions
 
     if isinstance(query, RowPatternQuery):  # it orders rows itself
-        time, others = None, {"order": others["order"], "location": None, "space": None}
-    elif time is None:
+        return _describe_source(query, (QuerySpec(query),), False, type=type, order=order)
+    if time is None:
         return None
-    return SourceOptions(**_get_column_options(query, (QuerySpec(query),), False, time=time, type=type, **others))
+    return _describe_source(query, (), False, time=time, type=type, order=order, location=location)
 
 
-def _planning(
-    statistics: Statistics | None,
-    off: Sequence[str] | str,
-    structure: str | None,
-    *,
-    adaptive: bool = False,
-    limits: "MatcherLimits | None" = None,
-) -> "PlannerOptions":
-    from ensue.planner.planner_options import PlannerOptions
-
-    if not isinstance(statistics, Statistics | None):
+def _list_definitions(values: object) -> tuple[Definition | UserOperator, ...]:
+    """Returns definitions and operators, one or several, also nested, as a tuple."""
+    if isinstance(values, Definition | UserOperator):
+        return (values,)
+    if isinstance(values, str) or not isinstance(values, Iterable):
         raise EventError(
-            f"statistics= is {_a_type(statistics)}\n"
-            "  hint: ensue.statistics(events, query, ...) measures them, "
-            "ensue.Statistics.given(...) takes known figures"
+            f"definitions= takes definitions and operators, not {_a_type(values)}\n"
+            "  hint: definitions=[ensue.define(...), ensue.operator(...)]"
         )
-    return PlannerOptions(
-        statistics or Statistics(),
-        frozenset(_names("off", off)),
-        structure,
-        adaptive=bool(adaptive),
-        limits=limits or MatcherLimits(),
-    )
-
-
-def _to_tuple(values: object, kind: Any, argument: str) -> tuple[Any, ...]:
-    """Returns one value or several as a tuple, since each query iterates over them."""
-    values = tuple(values) if isinstance(values, Iterable) else (values,)
-    for value in values:
-        if not isinstance(value, kind):
-            raise EventError(f"{argument}= takes {kind.__name__}s, not {_a_type(value)}")
-    return values
-
-
-def _names(argument: str, value: object) -> tuple[str, ...]:
-    """Returns one name or several as a tuple."""
-    if isinstance(value, str):
-        return (value,)
-    names = tuple(value) if isinstance(value, Iterable) else (value,)
-    if all(isinstance(name, str) for name in names):
-        return names
-    raise EventError(f"{argument}={value!r} must be a name or several names")
+    return tuple(one for value in values for one in _list_definitions(value))
 
 
 def _time(time: object) -> str | tuple[str, str]:

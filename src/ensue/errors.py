@@ -138,10 +138,11 @@ class StateError(EnsueError):
 
 
 class LimitError(EnsueError):
-    """A query exceeds its limits, such as `memory=` or `max_matches=`.
+    """A query exceeds its limits, such as `memory` or `max_matches`.
 
     >>> import ensue
-    >>> ensue.match([{"t": 1}, {"t": 2}], "A a", time="t", max_matches=1, structure="reference")
+    >>> options = [ensue.Limits(max_matches=1), ensue.PlannerOptions(structure="reference")]
+    >>> ensue.match([{"t": 1}, {"t": 2}], "A a", time="t", options=options)
     Traceback (most recent call last):
     ensue.errors.LimitError: the query finds more matches than max_matches=1 allows...
     """

@@ -159,7 +159,15 @@ def _match(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> A
     columns = {"time": None if arguments.time is None else parse_columns(arguments.time), "type": arguments.type}
     order = tuple(name.strip() for name in (arguments.order or "").split(",") if name.strip())
     values = _parameters(variables)
-    return api.match(events, cell, params=values, **columns, order=order)
+    known = [value for value in variables.values() if _is_definition(value)]
+    return api.match(events, cell, params=values, definitions=known, **columns, order=order)
+
+
+def _is_definition(value: object) -> bool:
+    """Whether a variable of the notebook holds an operator or definitions, for all its cells."""
+    if isinstance(value, tuple):
+        return bool(value) and all(isinstance(one, api.Definition) for one in value)
+    return isinstance(value, api.Definition | api.UserOperator)
 
 
 def _events(variables: Mapping[str, Any], name: str | None) -> Any:

@@ -80,7 +80,7 @@ import sys
 sys.modules |= dict.fromkeys({EXTRAS})  # importing one of them is then an ImportError
 import ensue
 events = [{{"t": 1, "type": "A"}}, {{"t": 2, "type": "B"}}]
-found = ensue.match(events, "SEQ(A a, B b)", time="t", type="type", structure="reference")
+found = ensue.match(events, "SEQ(A a, B b)", time="t", type="type", options=ensue.PlannerOptions(structure="reference"))
 assert found.num_rows == 1
 """
 

@@ -11,7 +11,7 @@ from ensue.operators.archive_join.join_operator import ArchiveJoinStage
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.planner.access_paths import ACCESSES
 from ensue.planner.planner_options import DEFAULT_OPTIONS
-from ensue.runtime.options import AccessOptions, open_archives
+from ensue.runtime.run_options import open_archives
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import create_schema, split_table
@@ -34,9 +34,11 @@ def events(first, count):
 
 def stage(access, own):
     shape = create_schema(events(0, 1).schema, time="t", type="type", order=())
-    pasts = open_archives({"old": ensue.archive(events(0, 60), time="t", type="type", key="k")}, own)
+    pasts = open_archives(
+        ensue.Archives({"old": ensue.archive(events(0, 60), time="t", type="type", key="k")}, own=own, access=access)
+    )
     query = ensue.parse(QUERY)
-    prepared = compile_archive_join(query, shape, pasts, DEFAULT_OPTIONS, AccessOptions(access))
+    prepared = compile_archive_join(query, shape, pasts, DEFAULT_OPTIONS)
     source = SourceSchema(shape.arrow, "t", "type")
     return ArchiveJoinStage((prepared,), (), pasts, source, ())
 

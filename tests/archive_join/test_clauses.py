@@ -14,7 +14,7 @@ import ensue
 from ensue.errors import EventError, QueryError
 from ensue.parser.sql.clause_join import UnsupportedJoinError, parse_archive_join_text
 from ensue.planner.access_paths import ACCESSES
-from ensue.runtime.options import AccessOptions, open_archives
+from ensue.runtime.run_options import open_archives
 from support.joined_clauses import Told, random_told, rows_of
 from support.key_groups import Stream, delayed, workload_of
 from support.seeds import of_round
@@ -29,9 +29,10 @@ def archive_of(told: Told) -> object:
 
 def found_by(told: Told, access: str | None) -> pa.Table:
     return ensue.sql(
-        told.text, tables={"live": told.live}, archives={"old": archive_of(told)},
-        archive="old" if told.own else None, access=access,
-    )  # fmt: skip
+        told.text,
+        tables={"live": told.live},
+        archives=ensue.Archives({"old": archive_of(told)}, own="old" if told.own else None, access=access),
+    )
 
 
 @pytest.mark.first_rounds(1)
@@ -83,9 +84,12 @@ def test_ids_do_not_tell_how_the_archive_was_read(seed):
 def test_events_that_are_fed_one_by_one(seed):
     told = random_told(Random(seed))
     live = ensue.live(
-        told.archive_join, schema=told.live.schema, time="ts", order="row",
-        archives={"old": archive_of(told)}, archive="old" if told.own else None, access="eager",
-    )  # fmt: skip
+        told.archive_join,
+        schema=told.live.schema,
+        time="ts",
+        order="row",
+        archives=ensue.Archives({"old": archive_of(told)}, own="old" if told.own else None, access="eager"),
+    )
     rows = sorted(told.live.to_pylist(), key=lambda row: (row["ts"], row["row"]))
     found = [live.feed([row]) for row in rows] + [live.finish()]
     assert sum(map(rows_of, found), Counter()) == told.meant
@@ -102,10 +106,11 @@ def test_its_text_is_read_as_the_same(seed):
 
 def streamed(told: Told, random: Random, access: str) -> pa.Table:
     """In key groups, delayed, cut and interrupted at random."""
-    pasts = open_archives({"old": archive_of(told)}, "old" if told.own else None)
+    own, latency = "old" if told.own else None, random.choice((None, 0, 3))
+    pasts = open_archives(ensue.Archives({"old": archive_of(told)}, own=own, access=access, latency=latency))
     job = workload_of(
         told.archive_join, told.live.schema, "ts", None, ("row",), key_groups=random.randint(1, 3),
-        archive_set=pasts, access=AccessOptions(access, random.choice((None, 0, 3))),
+        archive_set=pasts,
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, told.live, job.source)
@@ -159,9 +164,9 @@ LIVE = days((0, "a", 1.0), (0.5, "b", 2.0), (1, "a", 3.0))
 PAST = days((-4, "a", 4.0), (-3, "a", 5.0), (-1, "b", 6.0), (-0.5, "a", 7.0), (-0.1, "a", -1.0))
 
 
-def asked(text: str, **more: object) -> pa.Table:
-    archives = {"old": ensue.archive(PAST, time="ts", key="k")}
-    return ensue.sql(text, tables={"live": LIVE}, archives=archives, **more)
+def asked(text: str, **more: str) -> pa.Table:
+    archives = ensue.Archives({"old": ensue.archive(PAST, time="ts", key="k")}, **more)
+    return ensue.sql(text, tables={"live": LIVE}, archives=archives)
 
 
 def values(table: pa.Table, name: str = "v") -> list[float]:
@@ -269,15 +274,15 @@ def test_pandas_stay_pandas():
 )
 def test_beside_its_own_archive_it_has_to_fit(change, words):
     with pytest.raises(UnsupportedJoinError) as error:
-        asked(JOINED.replace(*change), archive="old")
+        asked(JOINED.replace(*change), own="old")
     assert words in str(error.value)
 
 
 def test_names_and_ways_that_are_unknown():
     with pytest.raises(EventError, match="is in both tables= and archives="):
         ensue.sql(JOINED, tables={"old": PAST}, archives={"old": ensue.archive(PAST, time="ts")})
-    with pytest.raises(EventError, match="archive='new' is none of archives="):
-        asked(JOINED, archive="new")
+    with pytest.raises(EventError, match="own='new' is none of the archives"):
+        asked(JOINED, own="new")
     with pytest.raises(EventError, match="access='quick'"):
         asked(JOINED, access="quick")
 
@@ -286,7 +291,7 @@ def test_an_archive_of_another_unit_of_time(nodes):
     older = PAST.set_column(0, "ts", PAST["ts"].cast(pa.timestamp("ns")))
     archives = {"old": ensue.archive(older, time="ts", key="k")}
     for access in ("eager", "lazy", "grouped"):
-        found = ensue.sql(JOINED, tables={"live": LIVE}, archives=archives, access=access)
+        found = ensue.sql(JOINED, tables={"live": LIVE}, archives=ensue.Archives(archives, access=access))
         assert values(found) == [5.0, 6.0, 7.0, 7.0]
     assert nodes
 
@@ -298,7 +303,7 @@ def test_zones_and_dictionaries(nodes):
 
     archives = {"old": ensue.archive(changed(PAST), time="ts", key="k")}
     for access in ("eager", "lazy", "grouped"):
-        found = ensue.sql(JOINED, tables={"live": changed(LIVE)}, archives=archives, access=access)
+        found = ensue.sql(JOINED, tables={"live": changed(LIVE)}, archives=ensue.Archives(archives, access=access))
         assert values(found) == [5.0, 6.0, 7.0, 7.0]
         assert found.schema.field("before").type == pa.timestamp("us", "UTC")
     assert nodes
@@ -332,9 +337,12 @@ def test_on_spark(spark, tmp_path):
     with pytest.raises(UnsupportedJoinError, match="it has ORDER"):
         ensue.sql(JOINED + " ORDER BY v", tables={"live": coming}, archives=archives, watermark="1 day")
     found = ensue.sql(
-        JOINED.replace("SELECT", "SELECT match_id,"), tables={"live": coming}, archives=archives,
-        archive="old", watermark="1 day", key_groups=1,
-    )  # fmt: skip
+        JOINED.replace("SELECT", "SELECT match_id,"),
+        tables={"live": coming},
+        archives=ensue.Archives(archives, own="old"),
+        watermark="1 day",
+        options=ensue.StreamOptions(key_groups=1),
+    )
     ensue.start(
         found, tmp_path / "found", checkpoint=tmp_path / "checkpoint", archive="old", once=True,
         flush=True,

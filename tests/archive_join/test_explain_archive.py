@@ -46,7 +46,7 @@ def archives():
 CASES = {
     "chosen": (QUERY, {}),
     "asked_for": (QUERY, {"access": "grouped", "latency": 5}),
-    "own_past": (WAITING, {"archive": "old"}),
+    "own_past": (WAITING, {"own": "old"}),
     "no_key": (KEYLESS, {}),
 }
 
@@ -54,7 +54,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_text_is_the_golden_one(name, archives, request):
     query, given = CASES[name]
-    text = ensue.explain(query, LIVE, **COLUMNS, archives=archives, **given) + "\n"
+    text = ensue.explain(query, LIVE, **COLUMNS, archives=ensue.Archives(archives, **given)) + "\n"
     kept = GOLDEN / f"{name}.txt"
     if request.config.getoption("--bless"):
         kept.write_text(text, encoding="utf-8")
@@ -67,7 +67,7 @@ def test_no_golden_text_is_left_over():
 
 @pytest.mark.parametrize("access", ACCESSES)
 def test_analyze_says_what_was_read_and_found(archives, access):
-    given = {"archives": archives, "access": access}
+    given = {"archives": ensue.Archives(archives, access=access)}
     text = ensue.explain(QUERY, LIVE, **COLUMNS, **given, analyze=True)
     rows = ensue.match(LIVE, QUERY, **COLUMNS, **given).num_rows
     live = ensue.match(LIVE, QUERY.split("JOIN", maxsplit=1)[0], **COLUMNS).num_rows
@@ -92,7 +92,7 @@ def test_an_impossible_access_says_why(archives):
 
 
 def test_too_many_archived_matches_for_memory_are_impossible_to_keep(archives):
-    text = ensue.explain(QUERY, LIVE, **COLUMNS, archives=archives, memory=100)
+    text = ensue.explain(QUERY, LIVE, **COLUMNS, archives=archives, options=ensue.Limits(memory=100))
     assert re.search(r"eager \(ALAA\) +impossible: .* exceed 100 bytes", text)
 
 
@@ -129,7 +129,7 @@ LONG = QUERY.replace("BETWEEN 300 AND 2 BEFORE", "60000 BEFORE")
 
 def test_an_unclustered_archive_is_a_warning_with_its_cost(folder, monkeypatch):
     monkeypatch.setattr("ensue.planner.access_paths.WARN_MICROSECONDS", 100)
-    given = {"archives": {"old": ensue.archive(folder, **COLUMNS, key="k")}, "access": "lazy"}
+    given = {"archives": ensue.Archives({"old": ensue.archive(folder, **COLUMNS, key="k")}, access="lazy")}
     live = events(60_000, 100)
     with pytest.warns(ensue.ArchiveWarning, match="are not stored together, so a read scans about"):
         ensue.match(live, LONG, **COLUMNS, **given)
@@ -137,7 +137,7 @@ def test_an_unclustered_archive_is_a_warning_with_its_cost(folder, monkeypatch):
 
 
 def test_what_costs_little_is_no_warning(folder):
-    given = {"archives": {"old": ensue.archive(folder, **COLUMNS, key="k")}, "access": "grouped"}
+    given = {"archives": ensue.Archives({"old": ensue.archive(folder, **COLUMNS, key="k")}, access="grouped")}
     with warnings.catch_warnings():
         warnings.simplefilter("error", ensue.ArchiveWarning)
         ensue.match(events(60_000, 100), LONG, **COLUMNS, **given)

@@ -10,7 +10,7 @@ QUERY = "SEQ(A a) JOIN ARCHIVE old SEQ(A o) RANGE 10 BEFORE START ON [k]"
 
 def match(live: pa.Table, past: pa.Table, time: str = "t", **options) -> pa.Table:
     old = ensue.archive(past, time=options.pop("past_time", time), type="type", key="k")
-    return ensue.match(live, QUERY, time=time, type="type", archives={"old": old}, archive="old", **options)
+    return ensue.match(live, QUERY, time=time, type="type", archives=ensue.Archives({"old": old}, own="old", **options))
 
 
 def events(*times: int, **columns) -> pa.Table:
@@ -48,8 +48,8 @@ def test_another_time_column():
 
 
 def test_an_archive_that_is_not_given():
-    with pytest.raises(ensue.EventError, match="archive='new' is none of archives="):
-        ensue.match(events(1), QUERY, time="t", type="type", archive="new")
+    with pytest.raises(ensue.EventError, match="own='new' is none of the archives"):
+        ensue.match(events(1), QUERY, time="t", type="type", archives=ensue.Archives({}, own="new"))
 
 
 def test_a_table_that_is_not_wrapped():

@@ -10,7 +10,7 @@ import ensue
 from ensue import reference as semantics
 from ensue.errors import EventError, QueryError
 from ensue.planner.access_paths import ACCESSES
-from ensue.runtime.options import AccessOptions, open_archives
+from ensue.runtime.run_options import open_archives
 from ensue.runtime.tasks import task_state as key_group_state
 from support.archive_joins import Story, random_story, random_try
 from support.key_groups import Stream, delayed, workload_of
@@ -34,7 +34,7 @@ def found_by(story: Story, access: str | None, **options: object) -> pa.Table:
     }
     return ensue.match(
         story.live, story.text, time=story.nature.columns, type="type", order="row",
-        archives=archives, archive=story.own, access=access, **options,
+        archives=ensue.Archives(archives, own=story.own, access=access), **options,
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def streamed(story: Story, random: Random, access: str) -> pa.Table:
     }
     job = workload_of(
         story.text, story.live.schema, time, "type", ("row",), key_groups=random.randint(1, 3),
-        archive_set=open_archives(archives, story.own), access=AccessOptions(access, latency),
+        archive_set=open_archives(ensue.Archives(archives, own=story.own, access=access, latency=latency)),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, story.live, job.source)

@@ -62,18 +62,20 @@ def test_all_accesses_find_what_is_found_in_one_process(spark, tmp_path, access)
     frame = spark.createDataFrame(live)
     for place in (past, str(tmp_path), spark.createDataFrame(past)):
         archives = {"old": ensue.archive(place, **given)}
-        same(ensue.match(frame, query, archives=archives, access=access, **NAMED), expected)
+        same(ensue.match(frame, query, archives=ensue.Archives(archives, access=access), **NAMED), expected)
 
 
 @pytest.mark.parametrize("kind", ["table", "frame"])
 def test_events_belong_to_the_archive_too(spark, kind):
     live, past = events(60, 35, 1), events(80, 0, 2)  # the first events are in both
     given = {"time": "t", "type": "type", "key": "k"}
-    expected = ensue.match(live, KEYED, archives={"old": ensue.archive(past, **given)}, archive="old", **NAMED)
+    expected = ensue.match(
+        live, KEYED, archives=ensue.Archives({"old": ensue.archive(past, **given)}, own="old"), **NAMED
+    )
     place = past if kind == "table" else spark.createDataFrame(past)
     archives = {"old": ensue.archive(place, **given)}
     frame = spark.createDataFrame(live)
-    same(ensue.match(frame, KEYED, archives=archives, archive="old", **NAMED), expected)
+    same(ensue.match(frame, KEYED, archives=ensue.Archives(archives, own="old"), **NAMED), expected)
 
 
 @pytest.mark.slow
@@ -120,12 +122,11 @@ def test_random_queries_find_what_is_found_in_one_process(spark, seed):
     story = random_story(random, Nature(time=(WHOLE, STAMPS)[seed % 2], nulls_from=(None, 2)[seed // 3]))
     named = {"time": story.nature.columns, "type": "type"}
     tables = {n: ensue.archive(t, key="k", **named) for n, t in story.archives.items()}
-    own = {} if story.own is None else {"archive": story.own}
-    expected = ensue.match(story.live, story.text, archives=tables, **named, **own)
+    expected = ensue.match(story.live, story.text, archives=ensue.Archives(tables, own=story.own), **named)
     frame = spark.createDataFrame(story.live)
-    same(ensue.match(frame, story.text, archives=tables, **named, **own), expected)
+    same(ensue.match(frame, story.text, archives=ensue.Archives(tables, own=story.own), **named), expected)
     frames = {n: ensue.archive(spark.createDataFrame(t), key="k", **named) for n, t in story.archives.items()}
-    same(ensue.match(frame, story.text, archives=frames, **named, **own), expected)
+    same(ensue.match(frame, story.text, archives=ensue.Archives(frames, own=story.own), **named), expected)
 
 
 def test_a_large_table_is_a_warning_and_a_huge_one_an_error(spark, monkeypatch):

@@ -152,7 +152,9 @@ def test_the_ends_are_points_in_time():
     with pytest.raises(QueryError, match="an interval must be points in time"):
         ensue.match(events, "AND(A a, !B b FROM a.s TO a.end)", time="at", type="type")
     with pytest.raises(QueryError, match="emit_timeouts"):
-        ensue.match(events, f"{SILENT} WITHIN 5", time="at", type="type", emit_timeouts=True)
+        ensue.match(
+            events, f"{SILENT} WITHIN 5", time="at", type="type", options=ensue.OutputOptions(emit_timeouts=True)
+        )
 
 
 def test_a_stream_must_know_how_far_it_looks():

@@ -86,7 +86,7 @@ def test_limit_and_having_are_about_matches(runner):
 
 def test_timed_out_partial_matches(runner):
     query = "SEQ(A a, B b, D d) WITHIN 2 RETURN ALL EVENTS"
-    found, matches = rows(runner, query, emit_timeouts=True)
+    found, matches = rows(runner, query, options=ensue.OutputOptions(emit_timeouts=True))
     assert matches == 2
     assert {row["timed_out"] for row in found} == {True}
     assert [(r["variable"], r["id"]) for r in found] == [("a", 5), ("b", 7), ("a", 6), ("b", 7)]

@@ -151,7 +151,7 @@ def test_statistics_and_plans():
     query = "SEQ(ANY a, (B|C) b) WHERE a.x < b.x WITHIN 3"
     known = ensue.statistics(events, query, time="t", type="type")
     assert dict(known.shares) == {"B": 0.25, "C": 0.25}
-    told = ensue.explain(query, statistics=known)
+    told = ensue.explain(query, options=ensue.PlannerOptions(statistics=known))
     assert "ANY a" in str(told)
     assert "(B|C) b" in str(told)
     assert "<svg" in ensue.picture(query)

@@ -166,4 +166,4 @@ def test_timed_out_partial_matches_are_not_counted():
     table = pa.table({"at": [0], "type": ["A"]})
     query = "SEQ(A a, B b) WITHIN 5 RETURN COUNT(*)"
     with pytest.raises(QueryError, match="emit_timeouts cannot be combined with COUNT"):
-        ensue.match(table, query, time="at", type="type", emit_timeouts=True)
+        ensue.match(table, query, time="at", type="type", options=ensue.OutputOptions(emit_timeouts=True))

@@ -207,7 +207,7 @@ def test_several_tables_several_queries_several_levels_are_of_the_common_kind(ma
     found = ensue.match(tables, {"one": "A a", "two": "SEQ(A a, B b)"}, time="at")
     assert {name: type(table) for name, table in found.items()} == {"one": kind, "two": kind}
     hierarchy = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
-    levels = ensue.match(tables, hierarchy, time="at", levels="all")
+    levels = ensue.match(tables, hierarchy, time="at", options=ensue.OutputOptions(levels="all"))
     assert {type(table) for table in levels.values()} == {kind}
     assert len(levels) == 2
 

@@ -93,8 +93,7 @@ def test_of_the_same_time_the_order_columns_decide_which_is_the_latest(order, ac
         time="at",
         type="type",
         order="seq",
-        archives={"old": archive},
-        access=access,
+        archives=ensue.Archives({"old": archive}, access=access),
     )
     assert found["seq"].to_pylist() == [3]
 

@@ -38,21 +38,29 @@ def match(table: pa.Table, query: str, **options: Any) -> pa.Table:
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_more_matches_than_allowed(structure: str, uncompiled: None) -> None:
     with pytest.raises(ensue.LimitError, match="more matches than max_matches=100 allows"):
-        match(events("A" * 9 + "B"), EXPLODES, structure=structure, max_matches=100)
+        match(
+            events("A" * 9 + "B"),
+            EXPLODES,
+            options=[ensue.Limits(max_matches=100), ensue.PlannerOptions(structure=structure)],
+        )
 
 
 @pytest.mark.parametrize("structure", [*STRUCTURES, "stacks"])
 def test_as_many_matches_as_allowed(structure: str, uncompiled: None) -> None:
     query = "SEQ(A a, B b)" if structure == "stacks" else EXPLODES
     table = events("A" * 7 + "B")
-    found = match(table, query, structure=structure, max_matches=127)
+    found = match(table, query, options=[ensue.Limits(max_matches=127), ensue.PlannerOptions(structure=structure)])
     assert found.num_rows == (7 if structure == "stacks" else 127)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_more_memory_than_allowed(structure: str, uncompiled: None) -> None:
-    with pytest.raises(ensue.LimitError, match=r"(memory= allows 2 MB|ways to arrange)"):
-        match(events("A" * 16 + "B"), EXPLODES, structure=structure, memory="2 MB")
+    with pytest.raises(ensue.LimitError, match=r"(ensue.Limits\(memory=...\) allows 2 MB|ways to arrange)"):
+        match(
+            events("A" * 16 + "B"),
+            EXPLODES,
+            options=[ensue.Limits(memory="2 MB"), ensue.PlannerOptions(structure=structure)],
+        )
 
 
 @pytest.mark.parametrize("structure", ["runs", "tree"])
@@ -64,7 +72,11 @@ def test_memory_that_the_system_refuses(structure: str, uncompiled: None, monkey
 
     monkeypatch.setattr("ensue.engine.growth.TableAllocator.make", refuse)
     with pytest.raises(ensue.LimitError, match="more memory than the system gives") as error:
-        match(events("A" * 13 + "B"), EXPLODES, structure=structure, memory="64 GB")
+        match(
+            events("A" * 13 + "B"),
+            EXPLODES,
+            options=[ensue.Limits(memory="64 GB"), ensue.PlannerOptions(structure=structure)],
+        )
     assert "where: event" in str(error.value)
     assert "shorter WITHIN" in str(error.value)
 
@@ -73,34 +85,46 @@ def test_one_event_completes_too_many_matches(uncompiled: None) -> None:
     table = events("A" * 150 + "B" * 150 + "C")
     for structure in ("stacks", "tree", "compact", "runs"):
         with pytest.raises(ensue.LimitError, match="max_matches=500"):
-            match(table, "SEQ(A a, B b, C c)", structure=structure, max_matches=500)
+            match(
+                table,
+                "SEQ(A a, B b, C c)",
+                options=[ensue.Limits(max_matches=500), ensue.PlannerOptions(structure=structure)],
+            )
         with pytest.raises(ensue.LimitError, match="memory="):
-            match(table, "SEQ(A a, B b, C c)", structure=structure, memory=900_000)
+            match(
+                table,
+                "SEQ(A a, B b, C c)",
+                options=[ensue.Limits(memory=900_000), ensue.PlannerOptions(structure=structure)],
+            )
 
 
 @pytest.mark.parametrize("structure", ["runs", "tree", "reference"])
 def test_more_partial_matches_than_allowed(structure: str, uncompiled: None) -> None:
     with pytest.raises(ensue.LimitError, match=r"max_partial_matches=50|ways to arrange"):
-        match(events("A" * 12), EXPLODES, structure=structure, max_partial_matches=50)
+        match(
+            events("A" * 12),
+            EXPLODES,
+            options=[ensue.Limits(max_partial_matches=50), ensue.PlannerOptions(structure=structure)],
+        )
 
 
 def test_what_waits_for_time_is_bounded_too(uncompiled: None) -> None:
     query = "SEQ(A+ a[], B b, !C c) WITHIN 1000"
     with pytest.raises(ensue.LimitError, match="max_matches=100"):
-        match(events("A" * 9 + "B"), query, max_matches=100)
+        match(events("A" * 9 + "B"), query, options=ensue.Limits(max_matches=100))
 
 
 def test_a_negated_complex_event_is_bounded_too(uncompiled: None) -> None:
     query = "SEQ(A a, !SEQ(B b, C c), D d) WITHIN 1000"
     with pytest.raises(ensue.LimitError, match="max_partial_matches=40"):
-        match(events("A" + "B" * 60 + "CD"), query, max_partial_matches=40)
+        match(events("A" + "B" * 60 + "CD"), query, options=ensue.Limits(max_partial_matches=40))
 
 
 def test_the_table_of_matches_is_bounded_too(uncompiled: None) -> None:
     wide = events("A" * 150 + "B" * 150, note=["x" * 1_000] * 300)
-    with pytest.raises(ensue.LimitError, match=r"needs 4[0-9] MB, and memory= allows 20 MB"):
-        match(wide, "SEQ(A a, B b)", memory="20 MB")
-    narrow = match(wide, "SEQ(A a, B b) RETURN a.t AS a, b.t AS b", memory="20 MB")
+    with pytest.raises(ensue.LimitError, match=r"needs 4[0-9] MB, and ensue.Limits\(memory=...\) allows 20 MB"):
+        match(wide, "SEQ(A a, B b)", options=ensue.Limits(memory="20 MB"))
+    narrow = match(wide, "SEQ(A a, B b) RETURN a.t AS a, b.t AS b", options=ensue.Limits(memory="20 MB"))
     assert narrow.num_rows == 150 * 150
 
 
@@ -110,23 +134,31 @@ def test_the_table_of_matches_is_bounded_too(uncompiled: None) -> None:
 def test_several_queries_are_bounded_together(uncompiled: None) -> None:
     queries = {"one": EXPLODES, "other": "SEQ(A a, B b)"}
     with pytest.raises(ensue.LimitError, match="max_matches=100"):
-        match(events("A" * 9 + "B"), queries, max_matches=100)  # type: ignore[arg-type]
+        match(events("A" * 9 + "B"), queries, options=ensue.Limits(max_matches=100))  # type: ignore[arg-type]
 
 
 def test_a_layer_of_a_hierarchy_is_bounded(uncompiled: None) -> None:
     hierarchy = "EVENT Many AS SEQ(A+ a[], B b) WITHIN 1000 RETURN b.t AS at; SEQ(Many m, C c)"
     with pytest.raises(ensue.LimitError, match="the query Many finds more matches"):
-        match(events("A" * 9 + "BC"), hierarchy, max_matches=100)
+        match(events("A" * 9 + "BC"), hierarchy, options=ensue.Limits(max_matches=100))
 
 
 def test_an_adaptive_query_is_bounded(uncompiled: None) -> None:
     with pytest.raises(ensue.LimitError, match="max_matches=100"):
-        match(events("A" * 9 + "B"), EXPLODES, max_matches=100, adaptive=True)
+        match(
+            events("A" * 9 + "B"),
+            EXPLODES,
+            options=[ensue.Limits(max_matches=100), ensue.PlannerOptions(adaptive=True)],
+        )
 
 
 def test_timed_out_partial_matches_are_bounded(uncompiled: None) -> None:
     with pytest.raises(ensue.LimitError, match="max_matches=100"):
-        match(events("A" * 9 + "X" * 30), "SEQ(A+ a[], B b) WITHIN 20", max_matches=100, emit_timeouts=True)
+        match(
+            events("A" * 9 + "X" * 30),
+            "SEQ(A+ a[], B b) WITHIN 20",
+            options=[ensue.Limits(max_matches=100), ensue.OutputOptions(emit_timeouts=True)],
+        )
 
 
 # ------------------------------------------------------------------------------- the error
@@ -134,7 +166,7 @@ def test_timed_out_partial_matches_are_bounded(uncompiled: None) -> None:
 
 def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
     with pytest.raises(ensue.LimitError) as caught:
-        match(events("A" * 9 + "BXXX"), EXPLODES, max_matches=100)
+        match(events("A" * 9 + "BXXX"), EXPLODES, options=ensue.Limits(max_matches=100))
     lines = str(caught.value).splitlines()
     assert lines[0] == "the query finds more matches than max_matches=100 allows"
     assert lines[1] == f"  query: {EXPLODES}"
@@ -167,13 +199,13 @@ def test_the_error_says_where_what_and_what_helps(uncompiled: None) -> None:
 )
 def test_bounds_that_are_none(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(ensue.EventError) as caught:
-        match(events("AB"), "SEQ(A a, B b)", **given)
+        ensue.Limits(**given)
     assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize("memory", ["unlimited", "1 GB", "50%", "3 MiB", 10**9])
 def test_ways_to_say_how_much_memory(memory: Any, uncompiled: None) -> None:
-    assert match(events("AB"), "SEQ(A a, B b)", memory=memory).num_rows == 1
+    assert match(events("AB"), "SEQ(A a, B b)", options=ensue.Limits(memory=memory)).num_rows == 1
 
 
 # ------------------------------------------------------------------------------- the warning
@@ -183,14 +215,14 @@ def test_a_warning_comes_before_a_query_that_explodes(uncompiled: None) -> None:
     table = events("AAAAAAAAB" * 40)
     query = "SEQ(A+ a[], B b) WITHIN 200"
     with pytest.warns(ensue.LimitWarning, match="more than fit into"), pytest.raises(ensue.LimitError):
-        ensue.match(table, query, time="t", type="type", memory="3 MB")
+        ensue.match(table, query, time="t", type="type", options=ensue.Limits(memory="3 MB"))
 
 
 @pytest.mark.parametrize("limit", ["max_matches", "max_partial_matches"])
 def test_a_warning_comes_before_a_query_exceeds_what_it_is_given(limit: str, uncompiled: None) -> None:
     query = "SEQ(A{3,} a[], B b) WITHIN 30"
     with pytest.warns(ensue.LimitWarning, match=f"more than {limit}=1,000 allows"), pytest.raises(ensue.LimitError):
-        ensue.match(events("A" * 14 + "BA"), query, time="t", type="type", **{limit: 1_000})
+        ensue.match(events("A" * 14 + "BA"), query, time="t", type="type", options=ensue.Limits(**{limit: 1_000}))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +236,7 @@ def test_a_warning_comes_before_a_query_exceeds_what_it_is_given(limit: str, unc
 def test_no_warning_for_what_gets_through(stream: str, query: str, uncompiled: None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ensue.match(events(stream), query, time="t", type="type", memory="30 MB")
+        ensue.match(events(stream), query, time="t", type="type", options=ensue.Limits(memory="30 MB"))
 
 
 def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
@@ -217,7 +249,7 @@ def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
     query = ensue.parse("SEQ(A a, A b, A c, B d) WITHIN 100000")
     _, shape = read_event_table(events("AAB"), time="t", type="type")
     assert predict_overflow(compile_query(query, shape)) is None
-    found = predict_overflow(compile_query(query, shape, PlannerOptions(known)))
+    found = predict_overflow(compile_query(query, shape, PlannerOptions(statistics=known)))
     assert found is not None
     assert "more than fit into" in found
 
@@ -226,11 +258,11 @@ def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
 
 
 def job(query: str, table: pa.Table, **limits: Any) -> Workload:
-    from ensue.planner.limits import MatcherLimits
+    from ensue.options import Limits
     from ensue.planner.planner_options import PlannerOptions
     from support.key_groups import workload_of
 
-    planning = PlannerOptions(limits=MatcherLimits.from_arguments(**limits))
+    planning = PlannerOptions(limits=Limits(**limits))
     return workload_of(query, table.schema, "t", "type", planning=planning)
 
 
@@ -279,7 +311,7 @@ def test_on_spark_the_error_names_the_bound(spark: Any) -> None:
     from ensue.backends.spark.spark_errors import get_error_types, translate_error
 
     frame = spark.createDataFrame(events("A" * 9 + "B"))
-    found = ensue.match(frame, EXPLODES, time="t", type="type", max_matches=100)
+    found = ensue.match(frame, EXPLODES, time="t", type="type", options=ensue.Limits(max_matches=100))
     with pytest.raises(get_error_types()) as caught:
         found.toArrow()
     error = translate_error(caught.value)
@@ -301,7 +333,14 @@ def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path:
 
     def run(*, once: bool = True, **limits: Any) -> Any:
         frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-        found = ensue.match(frame, query, time="t", type="type", watermark=0, key_groups=1, **limits)
+        found = ensue.match(
+            frame,
+            query,
+            time="t",
+            type="type",
+            watermark=0,
+            options=[ensue.StreamOptions(key_groups=1), ensue.Limits(**limits)],
+        )
         return ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=once)
 
     run(max_matches=100)
@@ -330,7 +369,7 @@ events = pa.table({"t": np.arange(40_000), "type": types})
 query = "SEQ(A a, A b, A c, B d) WHERE a.t + b.t + c.t < 0"
 print("begun", flush=True)
 try:
-    ensue.match(events, query, time="t", type="type", structure=STRUCTURE)
+    ensue.match(events, query, time="t", type="type", options=ensue.PlannerOptions(structure=STRUCTURE))
 except KeyboardInterrupt:
     again = ensue.match(events.slice(0, 4), "SEQ(A a, B b)", time="t", type="type")
     print("stopped", again.num_rows, flush=True)

@@ -60,7 +60,7 @@ def test_two_columns_of_numbers_are_a_place(runner):
 def test_on_the_earth_a_match_may_lie_over_180_degrees(runner):
     events = pa.table({"t": [1, 2], "type": ["A", "B"], "lon": [179.0, -179.0], "lat": [1, 2]})
     (match,) = runner.match(
-        events, "SEQ(A a, B b)", time="t", type="type", location=("lon", "lat"), space="earth"
+        events, "SEQ(A a, B b)", time="t", type="type", location=ensue.Location("lon", "lat", space="earth")
     ).to_pylist()
     assert match["location"] == "LINESTRING (179 1, 181 2)"
 
@@ -69,6 +69,8 @@ def test_complex_events_are_where_their_members_are():
     events = pa.table({"t": [1, 2, 3], "type": list("ABC"), "x": [0.0, 4.0, 4.0], "y": [0.0, 0.0, 4.0]})
     query = """EVENT Pair AS SEQ(A a, B b) WITHIN 5 RETURN a.t AS t0;
         SEQ(Pair p, C c) WITHIN 5"""
-    found = ensue.match(events, query, time="t", type="type", location=("x", "y"), levels="all")
+    found = ensue.match(
+        events, query, time="t", type="type", location=("x", "y"), options=ensue.OutputOptions(levels="all")
+    )
     assert [m["location"] for m in found["Pair"].to_pylist()] == ["LINESTRING (0 0, 4 0)"]
     assert [m["location"] for m in found[""].to_pylist()] == ["POLYGON ((0 0, 4 0, 4 4, 0 0))"]

@@ -40,37 +40,39 @@ def test_one_name_of_an_order(call, monkeypatch):
 
 
 def test_one_rule_to_leave_out():
-    assert ensue.explain(QUERY, off="window") == ensue.explain(QUERY, off=["window"])
+    assert ensue.explain(QUERY, options=ensue.PlannerOptions(off="window")) == ensue.explain(
+        QUERY, options=ensue.PlannerOptions(off=["window"])
+    )
 
 
 def test_one_level():
     hierarchy = f"EVENT X AS {QUERY}; EVENT Y AS SEQ(X x, B b) WITHIN 9; Y y"
-    found = ensue.match(EVENTS, hierarchy, **NAMES, levels="X")
-    assert list(found) == list(ensue.match(EVENTS, hierarchy, **NAMES, levels=["X"]))
+    found = ensue.match(EVENTS, hierarchy, **NAMES, options=ensue.OutputOptions(levels="X"))
+    assert list(found) == list(ensue.match(EVENTS, hierarchy, **NAMES, options=ensue.OutputOptions(levels=["X"])))
 
 
 def test_one_field_that_an_operator_reads():
     def q(a, b):
         return getattr(a, "place") == getattr(b, "place")  # noqa: B009
 
-    one = ensue.operator("beside", q=q, reads="place", known=False)
-    assert one.reads == ensue.operator("beside", q=q, reads=["place"], known=False).reads
+    one = ensue.operator("beside", q=q, reads="place")
+    assert one.reads == ensue.operator("beside", q=q, reads=["place"]).reads
 
 
 def near(**given):
-    return ensue.operator("near", q=lambda a, b: b.x - a.x < 5, known=False, **given)
+    return ensue.operator("near", q=lambda a, b: b.x - a.x < 5, **given)
 
 
 def test_one_operator(monkeypatch):
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     query = "near(A a, B b) r WITHIN 5"
-    assert ensue.match(EVENTS, query, **NAMES, operators=near()).num_rows == 2
-    with pytest.raises(ensue.EventError, match="operators= takes UserOperators, not a str"):
-        ensue.match(EVENTS, query, **NAMES, operators="near")
+    assert ensue.match(EVENTS, query, **NAMES, definitions=near()).num_rows == 2
+    with pytest.raises(ensue.EventError, match="definitions= takes definitions and operators, not a str"):
+        ensue.match(EVENTS, query, **NAMES, definitions="near")
 
 
 def test_operators_that_can_be_looked_through_once_serve_every_query(monkeypatch):
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     query = "near(A a, B b) r WITHIN 5"
-    found = ensue.match(EVENTS, [query, query], **NAMES, operators=iter([near()]))
+    found = ensue.match(EVENTS, [query, query], **NAMES, definitions=iter([near()]))
     assert [table.num_rows for table in found.values()] == [2, 2]

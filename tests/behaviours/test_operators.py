@@ -1,6 +1,7 @@
 """Operators that users add: Q says what combines, F and Z what comes of it."""
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,25 +28,42 @@ def _rising(last, e):
     return e.x > last.top
 
 
-@pytest.fixture(autouse=True)
-def operators() -> None:
-    """Known by name before each test: examples elsewhere have operators of the same names."""
-    ensue.operator("dedup", q=_sooner, over="repeat")
+OPERATORS = [
+    ensue.operator("dedup", q=_sooner, over="repeat"),
     ensue.operator(
         "throttled",
         q=lambda last, e, period: e.start - last.since >= period,
         f=lambda e: (e.start, e.end, e.start),
         z={"since": "integer"},
         over="repeat",
-    )
-    ensue.operator("follows")
-    ensue.operator("double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3)
-    ensue.operator("both", order="any")
-    ensue.operator("close", q=lambda a, b, by: abs(b.x - a.x) <= by, order="any")
-    ensue.operator("at_start", f=lambda a, b: (a.start, a.start))
-    ensue.operator("big", q=lambda e, least: e.x >= least, over="each")
-    ensue.operator("doubled", f=lambda e: (e.start, e.end, 2 * e.x), z={"twice": "integer"}, over="each")
-    ensue.operator("record", q=_rising, f=lambda e: (e.start, e.end, e.x), z={"top": "integer"}, over="repeat")
+    ),
+    ensue.operator("follows"),
+    ensue.operator("double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3),
+    ensue.operator("both", order="any"),
+    ensue.operator("close", q=lambda a, b, by: abs(b.x - a.x) <= by, order="any"),
+    ensue.operator("at_start", f=lambda a, b: (a.start, a.start)),
+    ensue.operator("big", q=lambda e, least: e.x >= least, over="each"),
+    ensue.operator("doubled", f=lambda e: (e.start, e.end, 2 * e.x), z={"twice": "integer"}, over="each"),
+    ensue.operator("record", q=_rising, f=lambda e: (e.start, e.end, e.x), z={"top": "integer"}, over="repeat"),
+]
+
+
+@pytest.fixture
+def runner(runner):
+    """What it runs may use the operators."""
+    return Knowing(runner)
+
+
+class Knowing:
+    def __init__(self, runner: Any) -> None:
+        self.runner, self.name = runner, runner.name
+
+    def match(self, events: Any, query: str, definitions: Any = (), **options: Any) -> pa.Table:
+        return self.runner.match(events, parse(query, definitions), **options)
+
+
+def parse(query: str, definitions: Any = ()) -> Any:
+    return ensue.parse(query, definitions=[OPERATORS, definitions])
 
 
 # ------------------------------------------------------------------------------------- repeats
@@ -67,14 +85,14 @@ def test_a_repeat_needs_no_window_on_a_stream():
     times = [0, 6, 12, 18, 24, 60, 66]
     events = pa.table({"t": times, "type": ["A"] * 7, "host": ["h"] * 7})
     query = "dedup(A a, 10) d WHERE [host] RETURN d.start AS at"
-    stream = Stream(workload_of(query, events.schema, "t", "type", key_groups=2, streaming=True), 0)
+    stream = Stream(workload_of(parse(query), events.schema, "t", "type", key_groups=2, streaming=True), 0)
     for k in range(7):
         stream.feed(events.slice(k, 1))
         stream.pause()
     assert sorted(stream.finish()["at"].to_pylist()) == [0, 60]
     pair = "follows(A a, A b) d WHERE [host]"
     with pytest.raises(ensue.QueryError, match="without a window"):
-        _ = workload_of(pair, events.schema, "t", "type", key_groups=2, streaming=True).chains
+        _ = workload_of(parse(pair), events.schema, "t", "type", key_groups=2, streaming=True).chains
 
 
 def test_the_period_is_inclusive(matched):
@@ -210,7 +228,7 @@ def test_timestamps_are_nanoseconds(runner):
 
 
 def test_durations_and_times_as_attributes(runner):
-    ensue.operator(
+    stretch = ensue.operator(
         "stretch",
         f=lambda a, b: (a.start, b.end, (a.start + b.start) // 2, b.end - a.start),
         z={"middle": "timestamp", "took": "duration"},
@@ -219,7 +237,7 @@ def test_durations_and_times_as_attributes(runner):
     times = [noon, noon + dt.timedelta(minutes=1)]
     events = pa.table({"t": pa.array(times, pa.timestamp("us")), "k": list("AB")})
     query = "stretch(A a, B b) s WHERE s.took = 1 minute AND s.middle > a.t RETURN s"
-    (found,) = runner.match(events, query, time="t", type="k").column("s").to_pylist()
+    (found,) = runner.match(events, query, stretch, time="t", type="k").column("s").to_pylist()
     assert found["middle"] == noon + dt.timedelta(seconds=30)
     assert found["took"] == dt.timedelta(minutes=1)
 
@@ -285,7 +303,7 @@ def test_tables_that_name_a_field_alike(runner):
 def test_mistakes_in_queries(query, message, hint):
     events = pa.table({"t": [1], "k": ["A"], "x": [1]})
     with pytest.raises(ensue.QueryError) as caught:
-        ensue.match(events, query, time="t", type="k")
+        ensue.match(events, query, time="t", type="k", definitions=OPERATORS)
     assert message in str(caught.value)
     assert hint in str(caught.value)
 
@@ -293,7 +311,14 @@ def test_mistakes_in_queries(query, message, hint):
 def test_timeouts_of_results_are_refused():
     events = pa.table({"t": [1], "k": ["A"], "x": [1]})
     with pytest.raises(ensue.QueryError, match="results of an operator"):
-        ensue.match(events, "SEQ(dedup(A a, 3) d, B b) WITHIN 5", time="t", type="k", emit_timeouts=True)
+        ensue.match(
+            events,
+            "SEQ(dedup(A a, 3) d, B b) WITHIN 5",
+            time="t",
+            type="k",
+            definitions=OPERATORS,
+            options=ensue.OutputOptions(emit_timeouts=True),
+        )
 
 
 @pytest.mark.parametrize(
@@ -314,29 +339,29 @@ def test_timeouts_of_results_are_refused():
 )
 def test_mistakes_in_operators(arguments, message):
     with pytest.raises(ensue.OperatorError) as caught:
-        ensue.operator(**{"name": "new", "known": False} | arguments)
+        ensue.operator(**{"name": "new"} | arguments)
     assert message in str(caught.value)
 
 
 def test_a_function_that_fails_says_on_what():
-    op = ensue.operator("odd", q=lambda a, b: 1 // a.x > 0, known=False)
+    op = ensue.operator("odd", q=lambda a, b: 1 // a.x > 0)
     events = pa.table({"t": [1, 2], "k": ["A", "B"], "x": [0, 1]})
     with pytest.raises(ensue.OperatorError, match="of operator odd failed: ZeroDivisionError"):
-        ensue.match(events, "odd(A a, B b) o", time="t", type="k", operators=[op])
+        ensue.match(events, "odd(A a, B b) o", time="t", type="k", definitions=[op])
 
 
 def test_an_operator_for_one_call():
-    op = ensue.operator("just_here", q=lambda a, b: a.x < b.x, known=False)
+    op = ensue.operator("just_here", q=lambda a, b: a.x < b.x)
     events = pa.table({"t": [1, 2], "k": ["A", "B"], "x": [0, 1]})
     query = "just_here(A a, B b) o"
-    assert ensue.match(events, query, time="t", type="k", operators=[op]).num_rows == 1
+    assert ensue.match(events, query, time="t", type="k", definitions=[op]).num_rows == 1
     with pytest.raises(ensue.QueryError, match="unknown operator 'just_here'"):
         ensue.match(events, query, time="t", type="k")
 
 
 def test_a_query_with_operators_reads_back():
-    query = ensue.parse("SEQ(dedup(A a, 10 minutes) d, close(B b, C c, -0.5) e) WHERE d.x > 1")
-    assert ensue.parse(ensue.show(query)) == query
+    query = parse("SEQ(dedup(A a, 10 minutes) d, close(B b, C c, -0.5) e) WHERE d.x > 1")
+    assert parse(ensue.show(query)) == query
 
 
 def test_the_fingerprint_follows_the_code():
@@ -345,8 +370,8 @@ def test_the_fingerprint_follows_the_code():
     def judge(a, b):
         return a.x + limit < b.x
 
-    one = ensue.operator("one", q=judge, known=False)
-    again = ensue.operator("one", q=judge, known=False)
+    one = ensue.operator("one", q=judge)
+    again = ensue.operator("one", q=judge)
     limit = 4
-    other = ensue.operator("one", q=judge, known=False)
+    other = ensue.operator("one", q=judge)
     assert one.fingerprint == again.fingerprint != other.fingerprint

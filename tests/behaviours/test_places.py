@@ -30,6 +30,9 @@ def events(types: str, places: list, **columns) -> pa.Table:
     )
 
 
+EARTH = ensue.Location("x", "y", space="earth")
+
+
 def times(runner, table: pa.Table, query: str, **options) -> list[tuple]:
     """The times of the events of each match."""
     given = {"time": "t", "type": "type", "location": ("x", "y")} | options
@@ -85,7 +88,7 @@ def test_a_point_and_a_segment_are_places_too(runner):
 
 def test_a_place_beyond_the_earth_is_null(runner):
     events = pa.table({"t": [1, 2], "type": ["A", "A"], "lon": [0.0, 0.0], "lat": [95.0, 45.0]})
-    options = {"time": "t", "type": "type", "location": ("lon", "lat"), "space": "earth"}
+    options = {"time": "t", "type": "type", "location": ensue.Location("lon", "lat", space="earth")}
     found = runner.match(events, "A a WHERE a.location IS NULL RETURN a.t AS t", **options)
     assert found.column("t").to_pylist() == [1]
 
@@ -294,24 +297,24 @@ ZURICH, BERN = (8.54, 47.38), (7.44, 46.95)
 def test_on_the_earth_lengths_are_metres(runner):
     table = events("ABB", [ZURICH, BERN, (8.55, 47.38)])
     query = "SEQ(A a, B b) WHERE distance(a.location, b.location) > {}"
-    assert times(runner, table, query.format(90_000), space="earth") == [(1, 2)]
-    assert times(runner, table, query.format(96_000), space="earth") == []
+    assert times(runner, table, query.format(90_000), location=EARTH) == [(1, 2)]
+    assert times(runner, table, query.format(96_000), location=EARTH) == []
     near = "SEQ(A a, B b) WHERE same_place(a.location, b.location, 1000)"
-    assert times(runner, table, near, space="earth") == [(1, 3)]
+    assert times(runner, table, near, location=EARTH) == [(1, 3)]
     circle = "A a WHERE inside(a.location, CIRCLE(7.44, 46.95, 96000))"
-    assert times(runner, table, circle, space="earth") == [(1,)]
+    assert times(runner, table, circle, location=EARTH) == [(1,)]
 
 
 def test_places_meet_across_the_date_line(runner):
     table = events("ABBC", [(179.9, 0), (-179.9, 0), (180.1, 0), (-180, 0)])
     near = "SEQ(A a, B b) WHERE distance(a.location, b.location) < 23000"
-    assert times(runner, table, near, space="earth") == [(1, 2), (1, 3)]
+    assert times(runner, table, near, location=EARTH) == [(1, 2), (1, 3)]
     assert times(runner, table, "SEQ(B a, B b) WHERE overlaps(a.location, b.location)",
-                 space="earth") == [(2, 3)]  # fmt: skip
+                 location=EARTH) == [(2, 3)]  # fmt: skip
     between = "SEQ(A a, B b, C c) WHERE inside(c.location, hull(a.location, b.location))"
-    assert times(runner, table, between, space="earth") == [(1, 2, 4), (1, 3, 4)]
+    assert times(runner, table, between, location=EARTH) == [(1, 2, 4), (1, 3, 4)]
     region = "WKT 'POLYGON ((179 -1, 181 -1, 181 1, 179 1, 179 -1))'"
-    assert len(times(runner, table, f"B a WHERE inside(a.location, {region})", space="earth")) == 2
+    assert len(times(runner, table, f"B a WHERE inside(a.location, {region})", location=EARTH)) == 2
 
 
 # ------------------------------------------------------------------------------------- refusals
@@ -325,7 +328,7 @@ def test_a_region_that_crosses_itself_is_refused_where_it_stands(runner):
     assert caught.value.span.over(query) == bow.removeprefix("WKT ")
     far = "A a WHERE overlaps(a.location, CIRCLE(0, 91, 5))"
     with pytest.raises(QueryError, match="not on the earth"):
-        times(runner, table, far, space="earth")
+        times(runner, table, far, location=EARTH)
 
 
 def test_a_query_about_places_needs_them(runner):

@@ -85,8 +85,8 @@ def test_all_variables_and_something_computed(runner):
 
 
 def test_fields_of_a_result_of_an_operator():
-    near = ensue.operator("near", q=lambda a, b: b.price > a.price, known=False)
-    found = ensue.match(EVENTS, "near(A a, B b) r RETURN r.*, a.*", time="at", type="type", operators=[near])
+    near = ensue.operator("near", q=lambda a, b: b.price > a.price)
+    found = ensue.match(EVENTS, "near(A a, B b) r RETURN r.*, a.*", time="at", type="type", definitions=[near])
     assert found.column_names[3:] == ["r_start", "r_end", "a_at", "a_type", "a_price"]
 
 
@@ -129,7 +129,7 @@ def test_what_is_refused(query, words):
 
 @pytest.mark.streams(slow=True)
 def test_whole_events_as_plain_columns(runner):
-    (row,) = rows(runner, "SEQ(A+ a[], C? c, B b) WHERE a.LEN = 2 WITHIN 2", flat=True)
+    (row,) = rows(runner, "SEQ(A+ a[], C? c, B b) WHERE a.LEN = 2 WITHIN 2", options=ensue.OutputOptions(flat=True))
     assert row == {
         "start": 10, "end": 12, "a.at": [10, 11], "a.type": ["A", "A"], "a.price": [1.5, 2.5],
         "c.at": None, "c.type": None, "c.price": None, "b.at": 12, "b.type": "B", "b.price": 3.5,
@@ -137,33 +137,40 @@ def test_whole_events_as_plain_columns(runner):
 
 
 def test_plain_columns_where_nothing_is_found(runner):
-    found = runner.match(EVENTS, "SEQ(B b, A a) WITHIN 5", time="at", type="type", flat=True)
+    found = runner.match(
+        EVENTS, "SEQ(B b, A a) WITHIN 5", time="at", type="type", options=ensue.OutputOptions(flat=True)
+    )
     wanted = [f"{v}.{f}" for v in "ba" for f in ("at", "type", "price")]
     assert (found.num_rows, found.column_names) == (0, [*STANDARD, *wanted])
 
 
 def test_several_queries_and_levels_as_plain_columns():
     query = "EVENT P AS SEQ(A a, B b); SEQ(P p)"
-    found = ensue.match(EVENTS, query, time="at", type="type", levels="all", flat=True)
+    found = ensue.match(EVENTS, query, time="at", type="type", options=ensue.OutputOptions(levels="all", flat=True))
     assert found["P"].column_names[3:5] == ["a.at", "a.type"]
     assert "p.a.at" in found[""].column_names
-    found = ensue.match(EVENTS, ["A a", "B b"], time="at", type="type", flat=True)
+    found = ensue.match(EVENTS, ["A a", "B b"], time="at", type="type", options=ensue.OutputOptions(flat=True))
     assert [table.column_names[3] for table in found.values()] == ["a.at", "b.at"]
 
 
 def test_the_same_query_with_and_without_plain_columns():
     given = {"time": "at", "type": "type"}
-    nested, plain, again = (ensue.match(EVENTS, "SEQ(A a, B b)", flat=flat, **given) for flat in (False, True, False))
+    nested, plain, again = (
+        ensue.match(EVENTS, "SEQ(A a, B b)", options=ensue.OutputOptions(flat=flat), **given)
+        for flat in (False, True, False)
+    )
     assert nested.schema == again.schema
     assert "a.at" in plain.column_names
 
 
 def test_two_plain_columns_of_one_name():
     with pytest.raises(QueryError, match=r"two columns would be called 'a\.price'"):
-        ensue.match(EVENTS, 'A a RETURN a, a.at AS "a.price"', time="at", type="type", flat=True)
+        ensue.match(
+            EVENTS, 'A a RETURN a, a.at AS "a.price"', time="at", type="type", options=ensue.OutputOptions(flat=True)
+        )
 
 
 def test_what_is_traced_is_nested():
     query = "EVENT P AS SEQ(A a, B b); SEQ(P p)"
     with pytest.raises(QueryError, match="flat=True cannot be combined with trace=True"):
-        ensue.match(EVENTS, query, time="at", type="type", trace=True, flat=True)
+        ensue.match(EVENTS, query, time="at", type="type", options=ensue.OutputOptions(trace=True, flat=True))

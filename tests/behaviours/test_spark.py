@@ -87,7 +87,7 @@ def test_mistakes_show_at_the_call_not_in_a_task(spark, trades):
     with pytest.raises(EventError, match="no column 'tss'"):
         ensue.match(frame, "SEQ(A a, B b) WHERE [symbol]", time="tss", type="type")
     with pytest.raises(EventError, match="'raise' or 'drop'"):
-        ensue.match(frame, "SEQ(A a, B b)", time="ts", type="type", bad_events="x")
+        ensue.match(frame, "SEQ(A a, B b)", time="ts", type="type", options=ensue.StreamOptions(bad_events="x"))
 
 
 # ------------------------------------------------------------------------------- key groups
@@ -164,7 +164,9 @@ def test_bad_events_are_an_error_of_the_task(spark):
     found = ensue.match(frame, "SEQ(A a, B b) WHERE [k]", time="at", type="type")
     with pytest.raises(Exception, match="no usable time"):
         found.collect()
-    dropped = ensue.match(frame, "SEQ(A a, B b) WHERE [k]", time="at", type="type", bad_events="drop")
+    dropped = ensue.match(
+        frame, "SEQ(A a, B b) WHERE [k]", time="at", type="type", options=ensue.StreamOptions(bad_events="drop")
+    )
     assert dropped.count() == 0
 
 

@@ -50,7 +50,7 @@ def test_a_text_that_is_no_time(bad):
     with pytest.raises(EventError, match=f"'{bad}' in row 3 of 'at' is not an ISO time"):
         ensue.match(table, QUERY, time="at")
     with pytest.warns(UserWarning, match="1 events without usable time are left out"):
-        assert ensue.match(table, QUERY, time="at", bad_events="drop").num_rows == 2
+        assert ensue.match(table, QUERY, time="at", options=ensue.StreamOptions(bad_events="drop")).num_rows == 2
 
 
 def test_events_that_last():
@@ -75,7 +75,9 @@ def test_live_events():
     feeding = ensue.live(QUERY, schema={"at": "string", "n": "int64"}, time="at")
     with pytest.raises(EventError, match="'soon' in row 0 of 'at' is not an ISO time"):
         feeding.feed({"at": "soon", "n": 3})
-    dropping = ensue.live(QUERY, schema={"at": "string", "n": "int64"}, time="at", bad_events="drop")
+    dropping = ensue.live(
+        QUERY, schema={"at": "string", "n": "int64"}, time="at", options=ensue.StreamOptions(bad_events="drop")
+    )
     dropping.feed([{"at": "soon", "n": 3}, {"at": ZONED[0], "n": 0}])
     assert dropping.dropped == 1
 
@@ -89,7 +91,7 @@ def test_on_spark(spark):
     worse = frame.union(spark.createDataFrame([("soon", 3)], "at string, n int"))
     with pytest.raises(Exception, match="'soon' in column 'at' is not an ISO time"):
         ensue.match(worse, QUERY, time="at").collect()
-    kept = ensue.match(worse, QUERY, time="at", bad_events="drop").collect()
+    kept = ensue.match(worse, QUERY, time="at", options=ensue.StreamOptions(bad_events="drop")).collect()
     assert sorted((row.a, row.b) for row in kept) == [(0, 1), (1, 2)]
 
 

@@ -38,7 +38,9 @@ def timed_out(runner):
         table = {"at": range(len(events))} if time == "at" else {}
         table |= {"type": list(events), "position": range(len(events))}
         table |= {n: list(c) if isinstance(c, str) else c for n, c in columns.items()}
-        found = runner.match(pa.table(table), query, time=time, type="type", emit_timeouts=True)
+        found = runner.match(
+            pa.table(table), query, time=time, type="type", options=ensue.OutputOptions(emit_timeouts=True)
+        )
         standard = ("match_id", "start", "end", "timed_out")
         rows = [r for r in found.to_pylist() if r["timed_out"]]
         shown = [tuple(_shown(r[v]) for v in r if v not in standard) for r in rows]
@@ -131,7 +133,9 @@ def test_events_that_last(timed_out):
 @pytest.mark.parametrize("query", ["SEQ(A {}, B b) WITHIN 2", "A a THEN NEXT B {} WITHIN 2"])
 def test_a_variable_may_have_the_name_of_a_standard_column(runner, query, name):
     events = pa.table({"at": [0, 1, 5, 9], "type": list("ABAA"), "place": [7, 8, 9, 10]})
-    found = runner.match(events, query.format(name), time="at", type="type", emit_timeouts=True).to_pylist()
+    found = runner.match(
+        events, query.format(name), time="at", type="type", options=ensue.OutputOptions(emit_timeouts=True)
+    ).to_pylist()
     first, last = (name, "b") if "a" not in found[0] else ("a", name)
     places = sorted((r["timed_out"], r[first]["place"], r[last] and r[last]["place"]) for r in found)
     assert places == [(False, 7, 8), (True, 9, None), (True, 10, None)]
@@ -141,7 +145,7 @@ def test_a_variable_may_have_the_name_of_a_standard_column(runner, query, name):
 def test_a_column_with_the_name_of_a_standard_column_is_null_without_its_event(runner, name):
     events = pa.table({"at": [0, 1, 5, 9], "type": list("ABAA"), "place": [7, 8, 9, 10]})
     query = f"SEQ(A a, B b) WITHIN 2 RETURN a.place AS place, b.place AS {name}"
-    found = runner.match(events, query, time="at", type="type", emit_timeouts=True)
+    found = runner.match(events, query, time="at", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     rows = sorted((r["place"], r["timed_out"], r[name]) for r in found.to_pylist())
     assert rows == [(7, False, 8), (9, True, None), (10, True, None)]
 
@@ -312,7 +316,7 @@ def test_a_group_that_was_not_finished(timed_out):
 def test_returned_columns_of_runs(runner):
     query = "Order o THEN NEXT Pay p THEN NEXT Ship s WHERE [id] WITHIN 10 "
     query += "RETURN o.id, s.t AS shipped, count(p) AS payments"
-    found = runner.match(ORDERS, query, time="t", type="type", emit_timeouts=True)
+    found = runner.match(ORDERS, query, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert found.column_names == [
         "match_id", "start", "end", "timed_out", "id", "shipped", "payments",
     ]  # fmt: skip
@@ -330,7 +334,7 @@ SHIPPED = "SEQ(Order o, Pay p, Ship s) WHERE [id] WITHIN 10"
 
 
 def test_one_table_holds_matches_and_partial_matches(runner):
-    found = runner.match(ORDERS, SHIPPED, time="t", type="type", emit_timeouts=True)
+    found = runner.match(ORDERS, SHIPPED, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert found.column_names == ["match_id", "start", "end", "timed_out", "o", "p", "s"]
     rows = sorted(found.to_pylist(), key=lambda row: row["start"])
     assert [(r["start"], r["end"], r["timed_out"]) for r in rows] == [(1, 4, False), (3, 3, True)]
@@ -340,7 +344,7 @@ def test_one_table_holds_matches_and_partial_matches(runner):
 @pytest.mark.everywhere
 def test_what_cannot_be_computed_is_null(runner):
     query = f"{SHIPPED} RETURN o.id, o.sum - p.sum AS gap, s.t AS shipped, 7 AS seven"
-    found = runner.match(ORDERS, query, time="t", type="type", emit_timeouts=True)
+    found = runner.match(ORDERS, query, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     rows = sorted(found.to_pylist(), key=lambda row: row["start"])
     values = [tuple(r[c] for c in ("id", "gap", "shipped", "seven", "timed_out")) for r in rows]
     assert values == [(1, 0.5, 4, 7, False), (2, None, None, 7, True)]
@@ -349,7 +353,7 @@ def test_what_cannot_be_computed_is_null(runner):
 
 def test_nothing_at_all_may_be_computable(runner):
     query = f"{SHIPPED} RETURN s.t AS shipped, count(p) AS payments"
-    found = runner.match(ORDERS, query, time="t", type="type", emit_timeouts=True)
+    found = runner.match(ORDERS, query, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert found.column_names == ["match_id", "start", "end", "timed_out", "shipped", "payments"]
     timed_out = [r for r in found.to_pylist() if r["timed_out"]]
     assert [(r["shipped"], r["payments"]) for r in timed_out] == [(None, None)]
@@ -357,7 +361,7 @@ def test_nothing_at_all_may_be_computable(runner):
 
 def test_a_returned_column_may_replace_a_standard_one(runner):
     query = f"{SHIPPED} RETURN p.t AS start"
-    found = runner.match(ORDERS, query, time="t", type="type", emit_timeouts=True)
+    found = runner.match(ORDERS, query, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert found.column_names == ["match_id", "end", "timed_out", "start"]
 
 
@@ -367,14 +371,16 @@ def test_tables_of_their_own_columns(runner):
         "Pay": pa.table({"t": [2], "id": [1], "note": [5]}),
     }
     query = "SEQ(Order o, Pay p) WHERE [id] and p.note > 3 WITHIN 10"
-    found = runner.match(tables, query, time="t", emit_timeouts=True)
+    found = runner.match(tables, query, time="t", options=ensue.OutputOptions(emit_timeouts=True))
     timed_out = [r for r in found.to_pylist() if r["timed_out"]]
     assert [(r["o"]["note"], r["p"]) for r in timed_out] == [("y", None)]
 
 
 def test_matches_keep_their_ids(runner):
     alone = runner.match(ORDERS, SHIPPED, time="t", type="type").column("match_id").to_pylist()
-    found = runner.match(ORDERS, SHIPPED, time="t", type="type", emit_timeouts=True).to_pylist()
+    found = runner.match(
+        ORDERS, SHIPPED, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True)
+    ).to_pylist()
     assert [r["match_id"] for r in found if not r["timed_out"]] == alone
     assert len({r["match_id"] for r in found}) == 2
 
@@ -382,7 +388,7 @@ def test_matches_keep_their_ids(runner):
 def test_the_id_of_a_partial_match_is_not_that_of_another_query():
     waiting = "SEQ(Order o, !Pay p) WHERE [id] WITHIN 10"
     ids = ensue.match(ORDERS, waiting, time="t", type="type").column("match_id").to_pylist()
-    found = ensue.match(ORDERS, SHIPPED, time="t", type="type", emit_timeouts=True)
+    found = ensue.match(ORDERS, SHIPPED, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert not set(ids) & set(found.column("match_id").to_pylist())
 
 
@@ -414,7 +420,7 @@ def test_what_cannot_be_judged_exactly_is_refused(query, problem):
     events = pa.table({"at": [1], "type": ["A"], "x": [1]})
     ensue.match(events, query, time="at", type="type")
     with pytest.raises(QueryError, match=problem) as error:
-        ensue.match(events, query, time="at", type="type", emit_timeouts=True)
+        ensue.match(events, query, time="at", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert error.value.hint
     assert error.value.span is not None
 

@@ -167,7 +167,13 @@ def test_one_of_several_queries():
 
 
 def test_ordered_events_as_plain_columns():
-    found = ensue.match(EVENTS, "SEQ(A a, B b) ORDER BY b.at DESC LIMIT 1", time="at", type="type", flat=True)
+    found = ensue.match(
+        EVENTS,
+        "SEQ(A a, B b) ORDER BY b.at DESC LIMIT 1",
+        time="at",
+        type="type",
+        options=ensue.OutputOptions(flat=True),
+    )
     assert found.column_names[3:5] == ["a.at", "a.type"]
 
 
@@ -218,10 +224,10 @@ def test_a_limit_of_each_last_event_is_no_limit_of_the_whole():
 
 
 def test_partial_matches_are_no_matches_of_a_group():
-    with pytest.raises(QueryError, match="emit_timeouts=True cannot be combined with GROUP BY"):
+    with pytest.raises(QueryError, match=r"emit_timeouts=True\) cannot be combined with GROUP BY"):
         ensue.match(
             EVENTS, "SEQ(A a, B b) WITHIN 2 RETURN TOTAL COUNT(*)",
-            time="at", type="type", emit_timeouts=True,
+            time="at", type="type", options=ensue.OutputOptions(emit_timeouts=True),
         )  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def found(query: str, events: list[Event]) -> list[set[int]]:
             "key": [event.key for event in events],
         }
     )
-    matches = ensue.match(table, query, time="t", type="type", structure="reference")
+    matches = ensue.match(table, query, time="t", type="type", options=ensue.PlannerOptions(structure="reference"))
     return sorted(
         (
             {
@@ -158,7 +158,7 @@ def draw_theft() -> str:
             "tag": [tag for _, _, tag in READINGS],
         }
     )
-    matches = ensue.match(table, THEFT, time="ts", type="reader", structure="reference")
+    matches = ensue.match(table, THEFT, time="ts", type="reader", options=ensue.PlannerOptions(structure="reference"))
     members = [{(m[v]["ts"], m[v]["tag"]) for v in ("x", "z")} for m in matches.to_pylist()]
     canvas = Canvas()
     for line, text in enumerate(THEFT.strip().splitlines()):

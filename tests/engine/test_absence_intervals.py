@@ -99,11 +99,15 @@ def test_kernels_find_the_matches(text, structure):
         random = Random(seed)
         nature = Nature(intervals=seed % 3 == 0, nulls_from=0 if seed % 4 == 0 else None)
         events = random_events(random, 14, nature)
-        shown = str(ensue.explain(text, events, time=nature.columns, type="type", structure=structure))
+        shown = str(
+            ensue.explain(
+                text, events, time=nature.columns, type="type", options=ensue.PlannerOptions(structure=structure)
+            )
+        )
         assert "reference: slower" not in shown
         assert "decided when time has passed" in shown
         wanted = expected(text, events, nature)
-        assert in_one(text, events, nature, structure=structure) == wanted
+        assert in_one(text, events, nature, options=ensue.PlannerOptions(structure=structure)) == wanted
         assert in_pieces(text, events, nature, random) == wanted
         found += len(wanted)
     assert found > 5

@@ -45,7 +45,7 @@ def test_roles_conditions_and_matches_are_counted():
 
 def test_measured_statistics_come_near():
     known = ensue.statistics(EVENTS, QUERY, time="t", type="type")
-    lines = [re.sub(" +", " ", line) for line in lines_of(analysed(statistics=known))]
+    lines = [re.sub(" +", " ", line) for line in lines_of(analysed(options=ensue.PlannerOptions(statistics=known)))]
     assert "A a 5 5 events, of 6 of its type" in lines
     assert "a.x > 1 0.833 0.833 of 6 tried" in lines
 

@@ -62,7 +62,7 @@ def test_every_structure(structure, choice):
             continue
         events = random_events(random, 14, nature)
         wanted = expected(text, events, nature)
-        assert in_one(text, events, nature, structure=structure) == wanted
+        assert in_one(text, events, nature, options=ensue.PlannerOptions(structure=structure)) == wanted
         found += len(wanted)
     assert found
 

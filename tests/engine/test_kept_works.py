@@ -16,8 +16,6 @@ import ensue
 from ensue.codegen import kernel_cache as cache
 from ensue.ir.expression import Literal
 from ensue.ir.traversal import rewrite_expr
-from ensue.ir.user_operator import _KNOWN
-from ensue.parser import definitions as hierarchies
 from ensue.runtime import workload as kept_works
 from ensue.runtime.source_schema import SourceSchema
 
@@ -47,13 +45,8 @@ def planned() -> int:
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cache, "interpreted", True)  # nothing here needs machine code
-    operators, definitions = dict(_KNOWN), dict(hierarchies._registered)
     kept_works._plan_call.cache_clear()
     yield
-    _KNOWN.clear()
-    _KNOWN.update(operators)
-    hierarchies._registered.clear()
-    hierarchies._registered.update(definitions)
     kept_works._plan_call.cache_clear()
 
 
@@ -134,15 +127,15 @@ def test_errors_point_into_the_text_of_their_own_call() -> None:
         {"time": "u"},
         {"order": "u"},
         {"location": ("t", "x")},
-        {"location": ("t", "x"), "space": "earth"},
-        {"emit_timeouts": True},
-        {"max_matches": 1_000},
-        {"memory": "1 GB"},
-        {"off": "stacks"},
-        {"structure": "tree"},
-        {"adaptive": True},
-        {"flat": True},
-        {"statistics": ensue.Statistics.given(rates={"A": 1, "B": 2})},
+        {"location": ensue.Location("t", "x", space="earth")},
+        {"options": ensue.OutputOptions(emit_timeouts=True)},
+        {"options": ensue.Limits(max_matches=1_000)},
+        {"options": ensue.Limits(memory="1 GB")},
+        {"options": ensue.PlannerOptions(off="stacks")},
+        {"options": ensue.PlannerOptions(structure="tree")},
+        {"options": ensue.PlannerOptions(adaptive=True)},
+        {"options": ensue.OutputOptions(flat=True)},
+        {"options": ensue.PlannerOptions(statistics=ensue.Statistics.given(rates={"A": 1, "B": 2}))},
     ],
 )
 def test_other_arguments_are_another_call(other: dict[str, Any]) -> None:
@@ -166,14 +159,14 @@ def test_the_zone_of_clocks_is_a_part_of_it() -> None:
 def test_limits_are_those_of_the_call() -> None:
     assert matched(events()).num_rows == 3
     with pytest.raises(ensue.LimitError):
-        matched(events(), max_matches=1)
+        matched(events(), options=ensue.Limits(max_matches=1))
     assert matched(events()).num_rows == 3
 
 
 def test_levels_are_those_of_the_call() -> None:
     hierarchy = "EVENT Pair AS SEQ(A a, B b) WITHIN 1; SEQ(Pair p, C c) WITHIN 10"
     assert matched(events(), hierarchy).num_rows == 2
-    assert set(matched(events(), hierarchy, levels="all")) == {"Pair", ""}
+    assert set(matched(events(), hierarchy, options=ensue.OutputOptions(levels="all"))) == {"Pair", ""}
     assert matched(events(), hierarchy).num_rows == 2
     assert planned() == 2
 
@@ -186,30 +179,21 @@ def test_several_queries_go_by_their_names() -> None:
     assert list(other) == ["q", "p"]
 
 
-def test_an_event_that_is_defined_later_counts() -> None:
-    text = "SEQ(Pair p, C c) WITHIN 10"
-    with pytest.warns(UserWarning, match="no event is of type 'Pair'"):
-        assert matched(events(), text).num_rows == 0
-    ensue.define("EVENT Pair AS SEQ(A a, B b) WITHIN 1")
-    assert matched(events(), text).num_rows == 2
-    ensue.define("EVENT Pair AS SEQ(A a, B b) WITHIN 3")
-    assert matched(events(), text).num_rows == 3
-
-
 def test_definitions_that_are_given_count() -> None:
     text = "SEQ(Pair p, C c) WITHIN 10"
     for window, found in ((1, 2), (3, 3), (1, 2)):
-        given = ensue.parse(f"EVENT Pair AS SEQ(A a, B b) WITHIN {window}")
-        assert isinstance(given, ensue.Query)
-        definitions = [ensue.Definition("Pair", given)]
-        assert matched(events(), text, definitions=definitions).num_rows == found
+        pair = ensue.define(f"EVENT Pair AS SEQ(A a, B b) WITHIN {window}")
+        assert matched(events(), text, definitions=pair).num_rows == found
+    with pytest.warns(UserWarning, match="no event is of type 'Pair'"):
+        assert matched(events(), text).num_rows == 0
 
 
 def test_an_imported_file_that_changed_is_read_again(tmp_path: Path) -> None:
-    text = 'IMPORT "pairs.ensue"; SEQ(Pair p, C c) WITHIN 10'
+    file = tmp_path / "query.ensue"
+    file.write_text('IMPORT "pairs.ensue"; SEQ(Pair p, C c) WITHIN 10')
     for window, found in ((1, 2), (3, 3)):
         (tmp_path / "pairs.ensue").write_text(f"EVENT Pair AS SEQ(A a, B b) WITHIN {window};")
-        assert matched(events(), text, folder=tmp_path).num_rows == found
+        assert matched(events(), file).num_rows == found
 
 
 def test_a_query_file_that_changed_is_read_again(tmp_path: Path) -> None:
@@ -219,24 +203,14 @@ def test_a_query_file_that_changed_is_read_again(tmp_path: Path) -> None:
         assert matched(events(), file).num_rows == found
 
 
-def test_an_operator_that_is_replaced_counts() -> None:
-    text = "near(A a, B b) r"
-    with pytest.raises(ensue.QueryError, match="unknown operator"):
-        matched(events(), text)
-    for most, found in ((1, 2), (3, 3)):
-        ensue.operator("near", q=lambda a, b, most=most: b.start - a.end <= most)
-        assert matched(events(), text).num_rows == found
-    _KNOWN.clear()
-    with pytest.raises(ensue.QueryError, match="unknown operator"):
-        matched(events(), text)
-
-
 def test_an_operator_that_is_given_counts() -> None:
     text = "near(A a, B b) r"
-    short = ensue.operator("near", q=lambda a, b: b.start - a.end <= 1, known=False)
-    long = ensue.operator("near", q=lambda a, b: b.start - a.end <= 3, known=False)
+    short = ensue.operator("near", q=lambda a, b: b.start - a.end <= 1)
+    long = ensue.operator("near", q=lambda a, b: b.start - a.end <= 3)
     for given, found in ((short, 2), (long, 3), (short, 2)):
-        assert matched(events(), text, operators=given).num_rows == found
+        assert matched(events(), text, definitions=given).num_rows == found
+    with pytest.raises(ensue.QueryError, match="unknown operator"):
+        matched(events(), text)
     assert planned() == 0  # functions of users may change: they are planned anew each time
 
 

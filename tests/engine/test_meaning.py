@@ -132,16 +132,16 @@ def test_what_cannot_be_read_has_no_form():
 
 def test_an_operator_is_known_by_its_functions():
     def query(least: int) -> Query:
-        operator = ensue.operator("big", over="each", q=lambda e: e.x >= least, known=False)
-        return ensue.parse("SEQ(big(A a) g, B b) WITHIN 9", operators=[operator])
+        operator = ensue.operator("big", over="each", q=lambda e: e.x >= least)
+        return ensue.parse("SEQ(big(A a) g, B b) WITHIN 9", definitions=[operator])
 
     assert compute_fingerprint(query(1)) == compute_fingerprint(query(1))
     assert compute_fingerprint(query(1)) != compute_fingerprint(query(2))
 
 
 def test_a_fingerprint_does_not_depend_on_the_columns_that_a_query_is_checked_against():
-    operator = ensue.operator("big", over="each", q=lambda e: e.x >= 1, known=False)
-    query = ensue.parse("SEQ(big(A a) g, B b) WITHIN 9", operators=[operator])
+    operator = ensue.operator("big", over="each", q=lambda e: e.x >= 1)
+    query = ensue.parse("SEQ(big(A a) g, B b) WITHIN 9", definitions=[operator])
     shape = create_schema(random_events(Random(0), 1).schema, time="t", type="type", order=())
     checked = compile_query(query, shape, PlannerOptions()).query
     assert canonical_form(checked) != canonical_form(query)

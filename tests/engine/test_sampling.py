@@ -121,10 +121,10 @@ def test_events_of_any_library_and_of_several_tables():
 def test_plans_follow_measured_statistics():
     events = planted(5_000)
     known = measured(events)
-    told = ensue.explain(QUERY, events, time="t", type="type", statistics=known)
+    told = ensue.explain(QUERY, events, time="t", type="type", options=ensue.PlannerOptions(statistics=known))
     assert "decisions, by statistics: all 5,000 events" in told
     plain = ensue.match(events, QUERY, time="t", type="type")
-    chosen = ensue.match(events, QUERY, time="t", type="type", statistics=known)
+    chosen = ensue.match(events, QUERY, time="t", type="type", options=ensue.PlannerOptions(statistics=known))
     assert chosen.sort_by("match_id").equals(plain.sort_by("match_id"))
 
 
@@ -136,11 +136,14 @@ def test_plans_follow_measured_statistics():
         (lambda: ensue.Statistics.given(partitions=0), "partitions=0 is not a positive number"),
         (lambda: ensue.Statistics.read("{"), "not JSON"),
         (lambda: ensue.Statistics.read('{"rates": 1}'), "have no 'rates'"),
-        (lambda: ensue.explain("A a", off="flaten"), "did you mean 'flatten'"),
-        (lambda: ensue.explain("A a", off=["x"]), "Rules: flatten"),
-        (lambda: ensue.explain("A a", structure="heap"), "Structures: stacks, runs, "),
-        (lambda: ensue.explain("A a", structure="stacks"), "the pattern has only one event"),
-        (lambda: ensue.explain("A a", statistics={"A": 1}), "ensue.Statistics.given"),
+        (lambda: ensue.explain("A a", options=ensue.PlannerOptions(off="flaten")), "did you mean 'flatten'"),
+        (lambda: ensue.explain("A a", options=ensue.PlannerOptions(off=["x"])), "Rules: flatten"),
+        (lambda: ensue.explain("A a", options=ensue.PlannerOptions(structure="heap")), "Structures: stacks, runs, "),
+        (
+            lambda: ensue.explain("A a", options=ensue.PlannerOptions(structure="stacks")),
+            "the pattern has only one event",
+        ),
+        (lambda: ensue.explain("A a", options=ensue.PlannerOptions(statistics={"A": 1})), "ensue.Statistics.given"),
     ],
 )
 def test_mistakes_are_told(make, message):

@@ -60,7 +60,7 @@ def matched(events, query, time, random):
     """The result, by a structure that takes the query."""
     try:
         structure = random.choice(STRUCTURES)
-        return ensue.match(events, query, time=time, type="type", structure=structure)
+        return ensue.match(events, query, time=time, type="type", options=ensue.PlannerOptions(structure=structure))
     except QueryError:
         return ensue.match(events, query, time=time, type="type")
 

@@ -21,7 +21,9 @@ def ends(found: pa.Table, of: str) -> set[tuple[str, object]]:
 @pytest.mark.parametrize("seed", [7, 8])
 def test_the_planted_collapses_and_alarms_are_found(seed):
     day = market(seed=seed)
-    levels = ensue.match({"Stock": day.trades}, EXAMPLES / "market_alarm.ensue", time="ts", levels="all")
+    levels = ensue.match(
+        {"Stock": day.trades}, EXAMPLES / "market_alarm.ensue", time="ts", options=ensue.OutputOptions(levels="all")
+    )
     assert list(levels) == ["VolumeCollapse", "SectorCollapse", "MarketAlarm"]
     assert ends(levels["VolumeCollapse"], "symbol") == day.collapses
     assert ends(levels["SectorCollapse"], "sector") == day.sectors
@@ -33,7 +35,9 @@ def test_the_planted_collapses_and_alarms_are_found(seed):
 @pytest.mark.parametrize("seed", [7, 8])
 def test_the_planted_attacks_are_found(seed):
     evening = faults(seed=seed)
-    levels = ensue.match(evening.tables, EXAMPLES / "fault_monitoring.ensue", time="ts", levels="all")
+    levels = ensue.match(
+        evening.tables, EXAMPLES / "fault_monitoring.ensue", time="ts", options=ensue.OutputOptions(levels="all")
+    )
     assert ends(levels["DdosSuspicion"], "host") == evening.floods
     assert ends(levels["ServiceFailure"], "host") == evening.failures
     assert ends(levels["DownByAttack"], "service") == evening.downs
@@ -70,6 +74,6 @@ def test_the_files_define_what_the_demo_shows():
 
 
 def test_the_picture_in_the_docs_is_the_first_alarm():
-    alarms = ensue.match({"Stock": market().trades}, ALARM, time="ts", trace=True)
+    alarms = ensue.match({"Stock": market().trades}, ALARM, time="ts", options=ensue.OutputOptions(trace=True))
     drawn = (ROOT / "docs" / "pictures" / "market_alarm.svg").read_text(encoding="utf-8")
     assert ensue.trace(alarms.slice(0, 1), ALARM).svg == drawn

@@ -14,7 +14,6 @@ from ensue import reference as semantics
 from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
-from ensue.ir import user_operator as operator
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
@@ -74,7 +73,7 @@ def agree_on(text: str, nature: Nature, random: Random, planning: PlannerOptions
     """Compares a hierarchy with its meaning on random events; gives the number of matches on top."""
     shape = create_schema(random_events(random, 1, nature).schema, **stream_of(nature))
     try:
-        hierarchy = parse_pattern_text(text)
+        hierarchy = parse_pattern_text(text, operators=OPERATORS)
         assert isinstance(hierarchy, Hierarchy)
         meant = build_layers(hierarchy, all_levels=levels == "all")
         prepared = compile_hierarchy(hierarchy, shape, planning, levels=levels, trace=True)
@@ -188,7 +187,7 @@ def test_an_open_box_beside_events_that_are_known_at_the_end_only():
     )
     events = pa.table({"t": range(8), "row": range(8), "type": list("AAXABXCC")})
     shape = create_schema(events.schema, time="t", type="type", order=())
-    hierarchy = parse_pattern_text(text)
+    hierarchy = parse_pattern_text(text, operators=OPERATORS)
     prepared = compile_hierarchy(hierarchy, shape, DOWN, trace=True)
     assert any(box.top_down for box in prepared.boxes)
     assert all(p.waits == p.waits and p.settles == p.settles for p in prepared.layers)  # no NaN
@@ -202,19 +201,19 @@ def test_an_open_box_beside_events_that_are_known_at_the_end_only():
 # ------------------------------------------------------------------------- operators of users
 
 
-@pytest.fixture
-def operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Known to a test, whatever others have registered."""
-    monkeypatch.setattr(operator, "_KNOWN", {})
-    ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most)
+OPERATORS = [
+    ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most),
     ensue.operator(
         "rise", q=lambda a, b, by: b.x >= a.x + by, f=lambda a, b: (b.end, b.end, b.x - a.x),
         z={"by": "integer"},
-    )  # fmt: skip
-    ensue.operator("begun", f=lambda a, b: (a.start, a.start))
-    ensue.operator("close", q=lambda a, b, by: abs(a.x - b.x) <= by, order="any")
-    ensue.operator("large", q=lambda e, least: e.x >= least, over="each")
-    ensue.operator("dedup", q=lambda last, e, p: e.start - last.start >= p, over="repeat")
+    ),
+    ensue.operator("begun", f=lambda a, b: (a.start, a.start)),
+    ensue.operator("close", q=lambda a, b, by: abs(a.x - b.x) <= by, order="any"),
+    ensue.operator("large", q=lambda e, least: e.x >= least, over="each"),
+    ensue.operator("dedup", q=lambda last, e, p: e.start - last.start >= p, over="repeat"),
+    ensue.operator("same", q=lambda a, b: a.k == b.k, over="pair"),
+]  # fmt: skip
+KNOWN = {"time": "t", "type": "type", "definitions": OPERATORS}
 
 
 PAIR = "EVENT P AS SEQ(A a, B b) WITHIN 4 RETURN b.x AS x, a.k AS k; "
@@ -261,7 +260,6 @@ def random_pattern(random: Random, types: list[str], numbers: Iterator[int]) -> 
     return f"{random.choice(('SEQ', 'SEQ', 'AND'))}({part(1)}, {part(1)})", events
 
 
-@pytest.mark.usefixtures("operators")
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
 @pytest.mark.parametrize("round", range(13))
@@ -279,36 +277,32 @@ def test_operators_over_complex_events(round, planning):
     assert sum(count > 0 for count in counts) > len(counts) / 8
 
 
-@pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("form", ["{}", "EVENT Top AS {}", "EVENT Top AS {}; SEQ(Top t) WITHIN 99"])
 def test_a_query_with_operators_means_the_same_with_a_name(form):
     text = PAIR + form.format("rise(P p, P q, 1) r WITHIN 20")
     events = pa.table({"t": range(8), "type": list("ABCABCAB"), "x": range(8), "k": [0] * 8})
-    found = ensue.match(events, text, time="t", type="type")
+    found = ensue.match(events, text, **KNOWN)
     assert found.num_rows == 5
-    live = ensue.live(text, schema=events.schema, time="t", type="type")
+    live = ensue.live(text, schema=events.schema, **KNOWN)
     pieces = [live.feed(events.slice(k, 1)) for k in range(8)]
     assert pa.concat_tables([*pieces, live.finish()]).num_rows == 5
 
 
-@pytest.mark.usefixtures("operators")
 def test_operators_read_what_a_definition_returns_and_its_key():
     text = PAIR.replace(", a.k AS k", "").replace("WITHIN 4", "WHERE [k] WITHIN 4")
     events = pa.table({"t": range(5), "type": list("ABABC"), "x": [1, 2, 3, 4, 5], "k": [7] * 5})
-    ensue.operator("same", q=lambda a, b: a.k == b.k, over="pair")
     for columns in ("", " RETURN r.start AS since"):
         query = f"{text}same(P p, P q) r WITHIN 20{columns}"
-        assert ensue.match(events, query, time="t", type="type").num_rows == 1
+        assert ensue.match(events, query, **KNOWN).num_rows == 1
     each = f"{text}large(P p, 4) d WHERE d.x < 9 WITHIN 20 RETURN d.x AS x, d.k AS k"
-    found = ensue.match(events, each, time="t", type="type")
+    found = ensue.match(events, each, **KNOWN)
     assert found.select(["x", "k"]).to_pylist() == [{"x": 4, "k": 7}, {"x": 4, "k": 7}]
 
 
-@pytest.mark.usefixtures("operators")
 def test_results_are_no_members():
     text = "EVENT N AS near(A a, B b, 3) r WITHIN 9; SEQ(N n, C c) RETURN count(n.members) AS n"
     events = pa.table({"t": range(3), "type": list("ABC")})
-    assert ensue.match(events, text, time="t", type="type")["n"].to_pylist() == [2]
+    assert ensue.match(events, text, **KNOWN)["n"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize("interval", ["FROM a.end + 2 TO a.start", "FROM a.start - 5 TO a.start - 3"])

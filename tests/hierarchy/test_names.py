@@ -28,7 +28,7 @@ def test_a_level_that_nobody_uses_is_emitted_where_it_is_asked_for():
     events = pa.table({"t": [1, 2], "type": ["A", "B"]})
     text = "EVENT Pair AS SEQ(A a, B b); EVENT Other AS SEQ(A a, B b); SEQ(Pair x)"
     with pytest.raises(ensue.QueryError, match="EMIT Other"):
-        ensue.match(events, text, time="t", type="type", levels=["Other"])
+        ensue.match(events, text, time="t", type="type", options=ensue.OutputOptions(levels=["Other"]))
     found = ensue.match(events, f"{text}; EMIT Other", time="t", type="type")
     assert {name: table.num_rows for name, table in found.items()} == {"Other": 1, "": 1}
 
@@ -52,7 +52,7 @@ def test_the_match_id_of_a_definition_is_its_own(definition, levels):
     with pytest.raises(ensue.QueryError, match="cannot be called 'match_id' here") as caught:
         ensue.match(
             EVENTS, f"EVENT P AS {definition}; SEQ(P x, C c)",
-            time="t", type="type", levels=levels,
+            time="t", type="type", options=ensue.OutputOptions(levels=levels),
         )  # fmt: skip
     assert "^^^" in str(caught.value)
     assert "hint: " in str(caught.value)
@@ -71,7 +71,7 @@ def test_members_are_those_of_a_trace(text):
     found = ensue.match(EVENTS, text, time="t", type="type")  # without a trace it is a name
     assert found.num_rows == 1
     with pytest.raises(ensue.QueryError, match="cannot be called 'members' here") as caught:
-        ensue.match(EVENTS, text, time="t", type="type", trace=True)
+        ensue.match(EVENTS, text, time="t", type="type", options=ensue.OutputOptions(trace=True))
     assert "^^^" in str(caught.value)
 
 

@@ -47,7 +47,7 @@ def found_in(text: str, events: str, **columns) -> dict[str, list]:
     table = pa.table({n: list(c) if isinstance(c, str) else c for n, c in columns.items()})
     shape = create_schema(table.schema, time=time, type="type", order=())
     found = semantics.match_hierarchy(layered(text), given_events(table, shape), shape.schema)
-    run = ensue.match(table, text, time=time, type="type", levels="all", trace=True)
+    run = ensue.match(table, text, time=time, type="type", options=ensue.OutputOptions(levels="all", trace=True))
     for name, made in found.items():
         rows = run[name]["members"].to_pylist()
         assert sorted(map(by_rows, rows)) == sorted(map(semantics.nest_positions, made)), name

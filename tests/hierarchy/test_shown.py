@@ -49,7 +49,9 @@ def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
     planning = PlannerOptions(off=frozenset({off}))
     prepared = prepared_over(events, HIERARCHIES[name], planning, levels="all")
     text = analyze_hierarchy(prepared, events)
-    found = ensue.match(events, HIERARCHIES[name], **EVENTS, levels="all", off=off)
+    found = ensue.match(
+        events, HIERARCHIES[name], **EVENTS, options=[ensue.OutputOptions(levels="all"), ensue.PlannerOptions(off=off)]
+    )
     counts = re.findall(r"matches in the result: ([\d,]+)", text)
     assert [int(n.replace(",", "")) for n in counts] == [
         found[p.layer.name].num_rows for p in reversed(prepared.layers)

@@ -29,7 +29,7 @@ def events(seed: int = 4, count: int = 120) -> pa.Table:
 
 
 def local(hierarchy: str, given: pa.Table) -> dict[str, pa.Table]:
-    return ensue.match(given, HIERARCHIES[hierarchy], **EVENTS, levels="all")
+    return ensue.match(given, HIERARCHIES[hierarchy], **EVENTS, options=ensue.OutputOptions(levels="all"))
 
 
 @pytest.mark.spark
@@ -41,7 +41,7 @@ def test_a_dataframe_has_the_matches_of_a_table(spark, hierarchy):
     given = events()
     frame = spark.createDataFrame(given)
     wanted = local(hierarchy, given)
-    found = ensue.match(frame, HIERARCHIES[hierarchy], **EVENTS, levels="all").cache()
+    found = ensue.match(frame, HIERARCHIES[hierarchy], **EVENTS, options=ensue.OutputOptions(levels="all")).cache()
     assert list(found) == list(wanted)
     for level, table in wanted.items():
         assert rows_of(found[level].toArrow()) == rows_of(table), level
@@ -57,10 +57,10 @@ def test_tables_of_different_schemas(spark):
     orders = whole.filter(pa.compute.equal(whole["type"], "Stop")).select(["t", "machine"])
     orders = orders.append_column("customer", pa.array([f"c{k}" for k in range(len(orders))]))
     tables = {"Reading": hot, "Order": orders}
-    wanted = ensue.match(tables, TWO_TABLES, time="t", trace=True)
+    wanted = ensue.match(tables, TWO_TABLES, time="t", options=ensue.OutputOptions(trace=True))
     assert wanted.num_rows > 3
     frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
-    found = ensue.match(frames, TWO_TABLES, time="t", trace=True)
+    found = ensue.match(frames, TWO_TABLES, time="t", options=ensue.OutputOptions(trace=True))
     assert rows_of(found.toArrow()) == rows_of(wanted)
 
 
@@ -80,11 +80,12 @@ class Files:
             pq.write_table(self.pieces[number], path)
             os.utime(path, (number + 1, number + 1))
 
-    def match(self, text: str, **options: Any) -> Any:
+    def match(self, text: str, output: Any = ensue.OutputOptions(), late_events: str = "count") -> Any:  # noqa: B008
         schema = self.spark.createDataFrame(self.pieces[0]).schema
         source = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         stream = source.parquet(str(self.folder / "events"))
-        return ensue.match(stream, text, **EVENTS, watermark=DELAY, key_groups=2, **options)
+        options = [ensue.StreamOptions(key_groups=2, late_events=late_events), output]
+        return ensue.match(stream, text, **EVENTS, watermark=DELAY, options=options)
 
 
 @pytest.mark.slow
@@ -96,9 +97,12 @@ def test_a_stream_with_a_cut_has_the_matches_of_a_table(spark, tmp_path):
     files = Files(spark, tmp_path, given, 2)
     files.put(0, 1)
     ensue.start(
-        files.match(HIERARCHIES["one cut"], levels="all"), tmp_path / "out",
-        checkpoint=tmp_path / "checkpoint", once=True, flush=True,
-    )  # fmt: skip
+        files.match(HIERARCHIES["one cut"], ensue.OutputOptions(levels="all")),
+        tmp_path / "out",
+        checkpoint=tmp_path / "checkpoint",
+        once=True,
+        flush=True,
+    )
     for level, table in wanted.items():
         found = spark.read.parquet(str(tmp_path / "out" / (level or "matches"))).toArrow()
         assert rows_of(found.select(table.column_names)) == rows_of(table), level
@@ -126,7 +130,7 @@ def test_a_stream_with_cuts_goes_on_where_it_stopped(spark, tmp_path, hierarchy)
         return take
 
     def run(**options: Any) -> Any:
-        matches = files.match(HIERARCHIES[hierarchy], levels="all")
+        matches = files.match(HIERARCHIES[hierarchy], ensue.OutputOptions(levels="all"))
         sinks = {level: sink(level) for level in wanted}
         return ensue.start(matches, sinks, checkpoint=tmp_path / "checkpoint", once=True, **options)
 
@@ -147,7 +151,7 @@ def test_a_stream_with_cuts_goes_on_where_it_stopped(spark, tmp_path, hierarchy)
     changed = HIERARCHIES[hierarchy].replace("40", "41").replace("30", "31")
     with pytest.raises(StateError, match="another query"):
         ensue.start(
-            files.match(changed, levels="all"), tmp_path / "out",
+            files.match(changed, ensue.OutputOptions(levels="all")), tmp_path / "out",
             checkpoint=tmp_path / "checkpoint", once=True,
         )  # fmt: skip
 

@@ -23,7 +23,9 @@ SEEDS = [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 12))]
 
 
 def local(events, name, time, levels):
-    found = ensue.match(events, HIERARCHIES[name], **EVENTS | {"time": time}, levels=levels)
+    found = ensue.match(
+        events, HIERARCHIES[name], **EVENTS | {"time": time}, options=ensue.OutputOptions(levels=levels)
+    )
     return found if isinstance(found, dict) else {"": found}
 
 

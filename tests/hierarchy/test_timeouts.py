@@ -228,7 +228,7 @@ def in_stages(seed: int) -> int:
     except QueryError:
         return -1
     assert stages
-    assert Workload.read(job.texts).options.emit_timeouts
+    assert Workload.read(job.texts).options.output.emit_timeouts
     hierarchy = job.specs[0].query
     meant = build_layers(hierarchy, all_levels=all_levels)
     given = few_enough(meant, given_events(events, job.source.shape), job.source.shape.schema)
@@ -262,5 +262,5 @@ def test_a_complex_event_that_begins_with_an_event_is_not_behind_it():
     shape = create_schema(events.schema, time="t", type="type", order=())
     ((_, late),) = wanted(parse_pattern_text(text), shape, given_events(events, shape), False).values()
     assert late.total() == 2
-    late_rows = ensue.match(events, text, time="t", type="type", emit_timeouts=True)
+    late_rows = ensue.match(events, text, time="t", type="type", options=ensue.OutputOptions(emit_timeouts=True))
     assert late_rows["timed_out"].to_pylist() == [True, True]

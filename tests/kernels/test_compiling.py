@@ -48,7 +48,7 @@ def compiled(monkeypatch):
 
 def matched(name):
     structure = "tree" if name == "tree" else None
-    return ensue.match(EVENTS, QUERIES[name].format(n=1), **COLUMNS, structure=structure)
+    return ensue.match(EVENTS, QUERIES[name].format(n=1), **COLUMNS, options=ensue.PlannerOptions(structure=structure))
 
 
 @compiled_ones

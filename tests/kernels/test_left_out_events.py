@@ -60,7 +60,7 @@ def test_random_queries_find_the_same(name: str, monkeypatch: pytest.MonkeyPatch
         events = random_events(random, random.randint(8, 14), nature)
         if random.random() < 0.5:
             events = events.take(pa.array(np.random.default_rng(seed).permutation(len(events))))
-        given = {"time": nature.columns, "emit_timeouts": random.random() < 0.2}
+        given = {"time": nature.columns, "options": ensue.OutputOptions(emit_timeouts=random.random() < 0.2)}
         results = []
         try:
             for some in (False, True):

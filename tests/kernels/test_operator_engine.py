@@ -32,35 +32,32 @@ pytestmark = [
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
 
 OPERATORS = [
-    ensue.operator("follows", known=False),
-    ensue.operator("rising", q=lambda a, b: a.x < b.x, known=False),
-    ensue.operator("near", q=lambda a, b, by: b.start - a.end <= by, known=False),
+    ensue.operator("follows"),
+    ensue.operator("rising", q=lambda a, b: a.x < b.x),
+    ensue.operator("near", q=lambda a, b, by: b.start - a.end <= by),
     ensue.operator(
         "instant",
         q=lambda a, b: a.y <= b.y,
         f=lambda a, b: (b.end, b.end, (a.y + b.y) / 2, a.x),
         z={"mid": "float", "low": "integer"},
-        known=False,
     ),
-    ensue.operator("rise", f=lambda a, b: (a.start, b.end, b.x - a.x), z={"by": "integer"}, known=False),
-    ensue.operator("early", f=lambda a, b: (a.start, a.start, a.x < b.x), z={"up": "boolean"}, known=False),
-    ensue.operator("halfway", f=lambda a, b: ((a.start + b.end) // 2, b.end + 5), order="any", known=False),
+    ensue.operator("rise", f=lambda a, b: (a.start, b.end, b.x - a.x), z={"by": "integer"}),
+    ensue.operator("early", f=lambda a, b: (a.start, a.start, a.x < b.x), z={"up": "boolean"}),
+    ensue.operator("halfway", f=lambda a, b: ((a.start + b.end) // 2, b.end + 5), order="any"),
     ensue.operator(
         "big",
         over="each",
         q=lambda e, least: e.x >= least,
         f=lambda e: (e.start, e.end, e.x * 2),
         z={"twice": "integer"},
-        known=False,
     ),
-    ensue.operator("dedup", over="repeat", q=lambda r, e, t: e.start - r.start >= t, known=False),
+    ensue.operator("dedup", over="repeat", q=lambda r, e, t: e.start - r.start >= t),
     ensue.operator(
         "record",
         over="repeat",
         q=lambda last, e: e.x > last.top,
         f=lambda e: (e.start, e.end, e.x),
         z={"top": "integer"},
-        known=False,
     ),
 ]
 ATTRIBUTES = {
@@ -146,7 +143,7 @@ def prepared_for(
     text: str, events: pa.Table, nature: Nature = PLAIN, planning: PlannerOptions = DEFAULT_OPTIONS
 ) -> CompiledQuery:
     shape = create_schema(events.schema, time=nature.columns, type="type", order=())
-    return compile_query(ensue.parse(text, operators=OPERATORS), shape, planning)
+    return compile_query(ensue.parse(text, definitions=OPERATORS), shape, planning)
 
 
 def wanted(prepared: CompiledQuery, events: pa.Table) -> list[tuple]:

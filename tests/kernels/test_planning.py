@@ -33,7 +33,7 @@ def random_planning(random: Random, query) -> PlannerOptions:
     known = Statistics.given(rates=rates, passes=chances, partitions=random.choice((1, 50)))
     off = {name for name in list_switches() if random.random() < 0.15}
     structure = random.choice((*[None] * 6, *STRUCTURES))
-    return PlannerOptions(random.choice((known, known, Statistics())), frozenset(off), structure)
+    return PlannerOptions(statistics=random.choice((known, known, Statistics())), off=off, structure=structure)
 
 
 def outcome_of(random: Random) -> str:

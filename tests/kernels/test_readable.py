@@ -236,7 +236,7 @@ def test_explain_of_an_analysis_shows_the_kernel_too():
 
 
 def test_what_the_reference_runs_has_no_kernel():
-    told = ensue.explain(PAIR, structure="reference", kernel=True)
+    told = ensue.explain(PAIR, options=ensue.PlannerOptions(structure="reference"), kernel=True)
     assert "# No kernel: the reference semantics runs\n#   PATTERN SEQ(A a, B b)" in told
     assert "def step(" not in told
 
@@ -248,5 +248,7 @@ def test_a_negated_complex_event_has_a_kernel_of_its_own():
 
 def test_every_level_of_a_hierarchy_shows_its_kernel():
     hierarchy = f"EVENT Pair AS {PAIR} RETURN a.x AS x; SEQ(Pair p, Pair q) WHERE q.x > p.x WITHIN 9"
-    told = ensue.explain(hierarchy, EVENTS, time="t", type="type", off="top_down", kernel=True)
+    told = ensue.explain(
+        hierarchy, EVENTS, time="t", type="type", options=ensue.PlannerOptions(off="top_down"), kernel=True
+    )
     assert told.count("# The kernel of") == 2

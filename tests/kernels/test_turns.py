@@ -17,9 +17,9 @@ from ensue import reference as semantics
 from ensue.engine.engine import Engine
 from ensue.engine.reference_events import read_events
 from ensue.errors import LimitError, QueryError
+from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import skips_in_order
-from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.live_matcher import LiveMatcher
@@ -197,6 +197,6 @@ def test_a_match_that_ends_later_waits_for_one_that_is_undecided():
 def test_matches_that_wait_are_counted_against_the_limits():
     events = pa.table({"t": [0] * 1_001, "type": ["C"] + ["A"] * 1_000})
     query = f"OR(SEQ(C c, B b), A a) WITHIN 5 {START}"
-    planning = PlannerOptions(limits=MatcherLimits(max_partial_matches=500))
+    planning = PlannerOptions(limits=Limits(max_partial_matches=500))
     with pytest.raises(LimitError, match="partial matches"):
         prepared_for(query, events, planning=planning).engine().process(events)

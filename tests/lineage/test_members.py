@@ -23,10 +23,10 @@ def test_members_are_added_and_nothing_else_changes(seed, monkeypatch):
         plain = ensue.match(events, text, **given)
     except ensue.QueryError as error:
         with pytest.raises(ensue.QueryError) as raised:
-            ensue.match(events, text, **given, trace=True)
+            ensue.match(events, text, **given, options=ensue.OutputOptions(trace=True))
         assert str(raised.value) == str(error)  # noqa: PT017
         return
-    traced = ensue.match(events, text, **given, trace=True)
+    traced = ensue.match(events, text, **given, options=ensue.OutputOptions(trace=True))
     assert traced.column_names == [*plain.column_names, "members"], text
     assert by_id(traced.drop_columns(["members"])) == by_id(plain), text
     columns = set(plain.column_names)
@@ -45,7 +45,7 @@ def by_id(table: pa.Table) -> list[str]:
 def test_a_dataframe_gives_the_same_members(spark):
     events = pa.table({"t": range(9), "type": list("ABCABCABB"), "k": [0, 0, 0, 1, 1, 1, 0, 0, 1], "x": range(9)})
     query = "SEQ(A a, B+ b[]) WHERE [k] WITHIN 9 RETURN a.x AS first, count(b[]) AS n"
-    given = {"time": "t", "type": "type", "trace": True}
+    given = {"time": "t", "type": "type", "options": ensue.OutputOptions(trace=True)}
     here = ensue.match(events, query, **given)
     there = ensue.match(spark.createDataFrame(events), query, **given)
     assert by_id(there.toArrow()) == by_id(here)

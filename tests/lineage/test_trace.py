@@ -187,7 +187,7 @@ def test_a_plain_query_is_traced_from_its_columns():
 def test_trace_adds_members_to_plain_queries_and_changes_nothing_else(query):
     given = {"time": "t", "type": "kind"}
     plain = ensue.match(PLAIN, query, **given)
-    traced = ensue.match(PLAIN, query, **given, trace=True)
+    traced = ensue.match(PLAIN, query, **given, options=ensue.OutputOptions(trace=True))
     assert traced.column_names == [*plain.column_names, "members"]
     assert traced.drop_columns(["members"]).equals(plain)
     for number in range(traced.num_rows):
@@ -196,7 +196,7 @@ def test_trace_adds_members_to_plain_queries_and_changes_nothing_else(query):
 
 def test_live_gives_members_of_plain_queries_too():
     query = "SEQ(A a, B b) RETURN a.x AS x"
-    live = ensue.live(query, schema=PLAIN.schema, time="t", type="kind", trace=True)
+    live = ensue.live(query, schema=PLAIN.schema, time="t", type="kind", options=ensue.OutputOptions(trace=True))
     found = live.feed(PLAIN)
     assert found.column("members").to_pylist()[0]["b"]["x"] == 2
 
@@ -205,9 +205,9 @@ def test_what_has_no_members_says_so():
     given = {"time": "t", "type": "kind"}
     for returned in ("COUNT(*)", "TOTAL COUNT(*)", "a.x AS x, count(*) AS n GROUP BY a.x"):
         with pytest.raises(ensue.QueryError, match="give no matches"):
-            ensue.match(PLAIN, f"SEQ(A a, B b) RETURN {returned}", **given, trace=True)
-    with pytest.raises(ensue.QueryError, match="levels= names definitions"):
-        ensue.match(PLAIN, "SEQ(A a, B b)", **given, levels="all")
+            ensue.match(PLAIN, f"SEQ(A a, B b) RETURN {returned}", **given, options=ensue.OutputOptions(trace=True))
+    with pytest.raises(ensue.QueryError, match="names definitions of the query"):
+        ensue.match(PLAIN, "SEQ(A a, B b)", **given, options=ensue.OutputOptions(levels="all"))
 
 
 def test_the_picture_has_siblings_in_the_order_of_time_and_says_what_it_leaves_out():

@@ -113,7 +113,7 @@ def test_one_query(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
     (query,) = queries(random, nature, events, 1)
-    options["emit_timeouts"] = random.random() < 0.3
+    options["options"] = ensue.OutputOptions(emit_timeouts=random.random() < 0.3)
     check(random, events, query, nature, **options)
 
 
@@ -123,7 +123,7 @@ def test_one_query_whose_parts_say_how_they_follow(seed):
     random = Random(f"edges {seed}")
     nature, events, options = random_case(random, 12)
     (query,) = queries(random, nature, events, 1, (random_edges,))
-    options["emit_timeouts"] = random.random() < 0.3
+    options["options"] = ensue.OutputOptions(emit_timeouts=random.random() < 0.3)
     check(random, events, query, nature, **options)
 
 
@@ -134,7 +134,7 @@ def test_an_event_delivers_all_that_its_time_decides(seed):
     nature, events = Nature(), random_events(random, 12)
     (query,) = queries(random, nature, events, 1, (random_edges, random_groups))
     options = {"schema": events.schema, "time": "t", "type": "type"}
-    options["emit_timeouts"] = "WITHIN" in query and random.random() < 0.5
+    options["options"] = ensue.OutputOptions(emit_timeouts="WITHIN" in query and random.random() < 0.5)
     try:
         fed, told = (ensue.live(query, **options) for _ in range(2))
     except QueryError:  # timeouts of some queries are refused
@@ -153,7 +153,7 @@ def test_several_queries(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
     texts = queries(random, nature, events, 6)
-    options["emit_timeouts"] = random.random() < 0.2
+    options["options"] = ensue.OutputOptions(emit_timeouts=random.random() < 0.2)
     check(random, events, texts, nature, **options)
 
 
@@ -162,8 +162,9 @@ def test_several_queries(seed):
 def test_a_random_hierarchy(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
-    options |= {"levels": random.choice([None, "all"]), "trace": random.random() < 0.3}
-    options["emit_timeouts"] = random.random() < 0.2
+    options["options"] = ensue.OutputOptions(
+        levels=random.choice([None, "all"]), trace=random.random() < 0.3, emit_timeouts=random.random() < 0.2
+    )
     check(random, events, random_hierarchy(random, nature), nature, **options)
 
 
@@ -174,7 +175,7 @@ def test_a_hierarchy_of_many_keys(name, seed):
     random = Random(seed)
     lasting = seed % 3 == 2
     events = readings(random, 60, lasting=lasting)
-    options = EVENTS | {"time": ("begin", "t") if lasting else "t", "levels": "all"}
+    options = EVENTS | {"time": ("begin", "t") if lasting else "t", "options": ensue.OutputOptions(levels="all")}
     if lasting:
         events = events.sort_by([("t", "ascending"), ("begin", "ascending")])
     assert check(random, events, HIERARCHIES[name], Nature(), **options) >= 0

@@ -124,7 +124,7 @@ def test_several_queries_and_levels_give_a_dict():
     found = live.feed([event(1, "A"), event(2, "B")])
     assert {name: table.num_rows for name, table in found.items()} == {"pairs": 1, "gone": 0}
     hierarchy = "EVENT Two AS SEQ(A a, B b) WHERE [k] WITHIN 10; SEQ(Two x, A c) WITHIN 10"
-    live = live_of(hierarchy, levels="all")
+    live = live_of(hierarchy, options=ensue.OutputOptions(levels="all"))
     live.feed([event(1, "A"), event(2, "B")])
     assert {n: t.num_rows for n, t in live.feed(event(3, "A")).items()} == {"Two": 0, "": 1}
 
@@ -170,7 +170,7 @@ def test_what_is_no_time(wrong):
 
 
 def test_without_a_watermark_an_earlier_event_is_late():
-    live = live_of(late_events="deliver")
+    live = live_of(options=ensue.StreamOptions(late_events="deliver"))
     found = live.feed([event(2, "A"), event(1, "A"), event(3, "B")])
     assert pairs(found) == [(2, 3)]
     assert (live.late, live.progress.events) == (1, 3)
@@ -183,7 +183,7 @@ def test_late_events_are_only_given_back_on_request():
     with pytest.raises(EventError, match='late_events="deliver"'):
         live.late_events()
     with pytest.raises(EventError, match="late_events must be 'count' or 'deliver'"):
-        live_of(late_events="keep")
+        live_of(options=ensue.StreamOptions(late_events="keep"))
 
 
 def test_with_a_watermark_events_wait():
@@ -199,7 +199,7 @@ def test_with_a_watermark_events_wait():
 @pytest.mark.parametrize("watermark", [None, 0, 2])
 def test_what_is_late_does_not_depend_on_the_cut(cut, watermark):
     rows = [event(t, "A") for t in (3, 1, 5, 4, 3, 5, 2, 8, 5, 6)]
-    live = live_of(watermark=watermark, late_events="deliver")
+    live = live_of(watermark=watermark, options=ensue.StreamOptions(late_events="deliver"))
     for k in range(0, len(rows), cut):
         live.feed(rows[k : k + cut])
     late = [r["t"] for r in live.late_events().to_pylist()]
@@ -207,7 +207,7 @@ def test_what_is_late_does_not_depend_on_the_cut(cut, watermark):
 
 
 def test_what_orders_events_of_the_same_time_can_make_them_late():
-    live = live_of(order="k", late_events="deliver")
+    live = live_of(order="k", options=ensue.StreamOptions(late_events="deliver"))
     live.feed([event(1, "A", 2), event(1, "A", 1), event(1, "A", 2)])
     live.feed(event(1, "A", 1))
     assert live.late == 2
@@ -250,7 +250,7 @@ def test_bad_input_is_an_error_and_changes_nothing(bad, says):
 
 
 def test_bad_events_may_be_dropped_and_counted():
-    live = live_of(bad_events="drop")
+    live = live_of(options=ensue.StreamOptions(bad_events="drop"))
     rows = [event(1, "A"), {"t": 2, "oops": 1}, event("x", "B"), event(None, "B"), event(3, "B")]
     assert pairs(live.feed(rows)) == [(1, 3)]
     assert (live.dropped, live.progress.events) == (3, 2)
@@ -267,7 +267,7 @@ def test_errors_of_the_query_come_with_the_call():
     with pytest.raises(QueryError, match="unknown field"):
         live_of("SEQ(A a, B b) WHERE a.kk = b.k")
     with pytest.raises(QueryError, match="levels="):
-        live_of(levels="all")
+        live_of(options=ensue.OutputOptions(levels="all"))
     with pytest.raises(EventError, match="no column 'ts'"):
         live_of(time="ts")
     with pytest.raises(EventError, match="Arrow does not know"):
@@ -286,7 +286,7 @@ def test_after_the_end_nothing_can_be_fed():
 
 
 def test_a_limit_stops_it_for_good():
-    live = live_of("SEQ(A a, B b)", max_matches=5)
+    live = live_of("SEQ(A a, B b)", options=ensue.Limits(max_matches=5))
     live.feed([event(1, "A") for _ in range(10)])
     state = live.save()
     with pytest.raises(LimitError):
@@ -299,7 +299,7 @@ def test_a_limit_stops_it_for_good():
 
 @pytest.mark.parametrize("query", ["SEQ(A a, B b) WITHIN 2", ["SEQ(A a, B b) WITHIN 2"] * 2])
 def test_matches_that_were_given_are_not_counted_against_a_limit(query):
-    live = live_of(query, max_matches=5)
+    live = live_of(query, options=ensue.Limits(max_matches=5))
     for t in range(40):
         live.feed([event(t, "A"), event(t, "B")])
     assert live.progress.matches > 50
@@ -309,9 +309,9 @@ def test_matches_that_were_given_are_not_counted_against_a_limit(query):
 
 
 def test_it_goes_on_from_a_saved_state():
-    live = live_of(late_events="deliver")
+    live = live_of(options=ensue.StreamOptions(late_events="deliver"))
     live.feed([event(5, "A"), event(4, "A")])
-    again = live_of(late_events="deliver").restore(live.save())
+    again = live_of(options=ensue.StreamOptions(late_events="deliver")).restore(live.save())
     assert pairs(again.feed(event(6, "B"))) == [(5, 6)]
     assert again.progress.events == 3
     assert again.late_events().num_rows == 1
@@ -336,7 +336,7 @@ def test_twins_are_told_apart_across_pieces_and_states():
         ({"query": [PAIR]}, "several queries"),
         ({"schema": SCHEMA | {"z": pa.int64()}}, "set of columns"),
         ({"watermark": 3}, "another watermark"),
-        ({"emit_timeouts": True}, "emit_timeouts"),
+        ({"options": ensue.OutputOptions(emit_timeouts=True)}, "emit_timeouts"),
     ],
 )
 def test_a_state_of_something_else_is_refused(options, says):
@@ -433,14 +433,14 @@ def test_what_runs_by_the_reference_comes_as_soon_as_it_is_decided(query):
 
 
 def test_what_timed_out_comes_with_the_event_that_shows_it():
-    live = live_of("A a THEN NEXT B b WITHIN 3", emit_timeouts=True)
+    live = live_of("A a THEN NEXT B b WITHIN 3", options=ensue.OutputOptions(emit_timeouts=True))
     counts = [live.feed(event(t, type)).num_rows for t, type in enumerate("AXXXXAB")]
     assert counts == [0, 0, 0, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("query", [*BY_REFERENCE, "A a THEN NEXT B b WITHIN 3"])
 def test_what_runs_by_the_reference_holds_the_events_of_its_window(query):
-    live = live_of(query, emit_timeouts="NEXT" in query)
+    live = live_of(query, options=ensue.OutputOptions(emit_timeouts="NEXT" in query))
     for t in range(60):
         live.feed(event(t, "ABXC"[t % 4]))
         assert live.progress.partial_matches < 15

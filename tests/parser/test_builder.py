@@ -295,7 +295,7 @@ def said_twice(random, names, depth=0):
 
 def _matches(query, events):
     table = pa.table({"t": range(len(events)), "type": list(events)})
-    found = ensue.match(table, query, time="t", type="type", structure="reference")
+    found = ensue.match(table, query, time="t", type="type", options=ensue.PlannerOptions(structure="reference"))
     return found.drop("match_id").to_pylist()
 
 
@@ -427,9 +427,9 @@ def test_several_go_by_their_names():
 
 
 def test_a_definition_and_what_stands_on_it():
-    up = ensue.define(BUILT.returns(x="b.x").named("Up"), known=False)
+    up = ensue.define(BUILT.returns(x="b.x").named("Up"))
     top = pattern("u", "Up").followed_by("c", "C").where("x < u.x").within(10)
-    (row,) = ensue.match(EVENTS, top, definitions=up, trace=True, **WHERE).to_pylist()
+    (row,) = ensue.match(EVENTS, top, definitions=up, options=ensue.OutputOptions(trace=True), **WHERE).to_pylist()
     assert "u  Up" in str(ensue.trace(row, top))
 
 

@@ -188,7 +188,7 @@ def test_an_error_names_the_place_and_the_way_out(text, underlined, problem, hin
 
 
 def test_a_defined_event_is_refused_on_either_side():
-    (hot,) = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)
+    (hot,) = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5")
     for text in ("Hot h JOIN ARCHIVE old B b RANGE 5 BEFORE START", "A a JOIN ARCHIVE old Hot h RANGE 5 BEFORE START"):
         with pytest.raises(QueryError, match="'Hot' is a defined event, and JOIN ARCHIVE") as caught:
             ensue.parse(text, definitions=[hot])

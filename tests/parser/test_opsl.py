@@ -371,11 +371,11 @@ def test_patterns_stay_patterns(text):
     assert detect_language(text).name == "patterns"
 
 
-def test_an_operator_of_ours_may_be_called_as_one_of_theirs(monkeypatch):
-    monkeypatch.setattr("ensue.ir.user_operator._KNOWN", {})
-    ensue.operator("SPL", q=lambda a, b: True)
-    assert detect_language("SPL(A a, B b) r").name == "patterns"
-    assert detect_language("DIST(A; <; 5)B").name == "opsl"
+def test_an_operator_of_ours_may_be_called_as_one_of_theirs():
+    ours = [ensue.operator("SPL", q=lambda a, b: True)]
+    assert detect_language("SPL(A a, B b) r", ours).name == "patterns"
+    assert detect_language("SPL(A a, B b) r").name == "opsl"
+    assert detect_language("DIST(A; <; 5)B", ours).name == "opsl"
 
 
 def test_calls_that_take_queries_say_where_subscriptions_go():
@@ -391,7 +391,7 @@ def test_what_belongs_to_the_other_language_is_refused():
         ensue.parse("SEQ(A a, B b)", regions={"R": DEPOT})
     with pytest.raises(QueryError, match="patterns cannot be converted to OPSL"):
         ensue.show(ensue.parse("SEQ(A a, B b)"), "opsl")
-    hot = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)
+    hot = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5")
     with pytest.raises(QueryError, match="definitions= is for the language patterns"):
         ensue.parse("(ARITH:id = 1)", definitions=hot)
 

@@ -158,7 +158,7 @@ def as_subscription(subscription, rows):
 def as_pattern(text, rows):
     found = ensue.match(
         pa.Table.from_pylist(rows), text,
-        time="t", location=("x", "y"), structure="reference",
+        time="t", location=("x", "y"), options=ensue.PlannerOptions(structure="reference"),
     )  # fmt: skip
     return [tuple(sorted(value["n"] for value in row.values() if isinstance(value, dict))) for row in found.to_pylist()]
 

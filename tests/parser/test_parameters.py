@@ -202,8 +202,8 @@ def test_every_call_that_takes_a_text_takes_parameters():
     assert ensue.picture(QUERY, params=PARAMS) == ensue.picture(WRITTEN)
     measured = ensue.statistics(EVENTS, QUERY, params=PARAMS, **COLUMNS)
     assert measured == ensue.statistics(EVENTS, WRITTEN, **COLUMNS)
-    (defined,) = ensue.define(f"EVENT Up AS {QUERY}", params=PARAMS, known=False)
-    found = ensue.match(EVENTS, "Up u", definitions=[defined], trace=True, **COLUMNS)
+    (defined,) = ensue.define(f"EVENT Up AS {QUERY}", params=PARAMS)
+    found = ensue.match(EVENTS, "Up u", definitions=[defined], options=ensue.OutputOptions(trace=True), **COLUMNS)
     text = f"EVENT Up AS {QUERY}; Up u"
     assert "Up" in str(ensue.trace(found, text, params=PARAMS))
 

@@ -29,7 +29,7 @@ from ensue.printing.expression_printer import format_condition
 def planned(text, statistics=None, **options):
     query = parse(text)
     schema = infer_schema(query)
-    planning = PlannerOptions(statistics or Statistics(), **options)
+    planning = PlannerOptions(statistics=statistics or Statistics(), **options)
     return choose_plan(check_query(query, schema), schema, planning)
 
 

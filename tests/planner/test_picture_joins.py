@@ -29,7 +29,7 @@ def boxes_of(svg: str) -> list[tuple[float, float, float, float]]:
 
 @pytest.mark.parametrize("query", TREES)
 def test_every_edge_of_a_join_tree_ends_at_two_boxes(query):
-    svg = ensue.picture(f"{query} WITHIN 10", structure="tree")
+    svg = ensue.picture(f"{query} WITHIN 10", options=ensue.PlannerOptions(structure="tree"))
     boxes = boxes_of(svg)
     edges = [e.attrib["d"] for e in elements(svg, "path")]
     assert edges
@@ -41,7 +41,7 @@ def test_every_edge_of_a_join_tree_ends_at_two_boxes(query):
 
 @pytest.mark.parametrize("query", TREES)
 def test_boxes_of_a_join_tree_are_apart(query):
-    boxes = boxes_of(ensue.picture(f"{query} WITHIN 10", structure="tree"))
+    boxes = boxes_of(ensue.picture(f"{query} WITHIN 10", options=ensue.PlannerOptions(structure="tree")))
     for number, one in enumerate(boxes):
         for other in boxes[number + 1 :]:
             beside = one[2] <= other[0] or other[2] <= one[0]

@@ -12,7 +12,7 @@ from ensue.errors import SkipError, StateError
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.operators.row_match.compiled_clause import compile_clause
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.planner.row_pattern_automaton import build_row_automaton
 from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.source_schema import SourceSchema
@@ -38,13 +38,13 @@ def rows_of(table: pa.Table) -> list[str]:
 
 def whole(row_pattern: RowPatternQuery, table: pa.Table) -> list[str] | str:
     try:
-        return rows_of(compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True).match_complete(table))
+        return rows_of(compile_clause(row_pattern, table.schema, Limits(), ids=True).match_complete(table))
     except SkipError:
         return NO_WAY_ON
 
 
 def matcher_of(row_pattern: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()):
-    clause = compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True)
+    clause = compile_clause(row_pattern, table.schema, Limits(), ids=True)
     return RowPatternMatcher(clause, SourceSchema(table.schema, "id", order=order))
 
 
@@ -186,7 +186,7 @@ def test_a_stream_that_begins_with_a_history():
 
 def test_late_rows_come_back_as_they_came():
     clause = (RISING % "").replace("BY k", "BY upper(k) AS k")
-    live = ensue.live(clause, schema=ROWS.schema, late_events="deliver")
+    live = ensue.live(clause, schema=ROWS.schema, options=ensue.StreamOptions(late_events="deliver"))
     live.feed(ROWS.slice(5, 5))
     live.feed(ROWS.slice(2, 1))
     assert live.late_events().to_pylist() == ROWS.slice(2, 1).to_pylist()
@@ -241,7 +241,7 @@ def test_nothing_is_kept_of_partitions_that_are_idle():
 def test_a_pattern_without_an_end_is_bounded_by_memory():
     clause = """MATCH_RECOGNIZE (ORDER BY t MEASURES count(*) AS n
         PATTERN (A+ B) DEFINE A AS v < 99, B AS v = 99)"""
-    live = ensue.live(clause, schema=ROWS.schema, memory=20_000)
+    live = ensue.live(clause, schema=ROWS.schema, options=ensue.Limits(memory=20_000))
 
     def feed(count: int) -> None:
         live.feed(pa.table({"k": ["a"] * count, "t": range(count), "v": [1] * count}))
@@ -252,7 +252,7 @@ def test_a_pattern_without_an_end_is_bounded_by_memory():
 
 def test_more_matches_than_are_allowed():
     with pytest.raises(ensue.LimitError, match="max_matches=2"):
-        ensue.match(ROWS, RISING % "", max_matches=2)
+        ensue.match(ROWS, RISING % "", options=ensue.Limits(max_matches=2))
 
 
 # --------------------------------------------------------------------------------- what is refused
@@ -278,17 +278,16 @@ def test_a_stream_has_no_last_row():
 
 
 def test_what_does_not_go_with_a_clause():
-    for options in (
-        {"emit_timeouts": True},
-        {"evict": "need"},
-        {"structure": "runs"},
-        {"adaptive": True},
-        {"location": "k"},
-        {"statistics": ensue.statistics(ROWS, "SEQ(A a, A b) WITHIN 3", time="t")},
+    measured = ensue.statistics(ROWS, "SEQ(A a, A b) WITHIN 3", time="t")
+    for name, options in (
+        ("ensue.OutputOptions(emit_timeouts=...)", ensue.OutputOptions(emit_timeouts=True)),
+        ("ensue.Limits(evict=...)", ensue.Limits(evict="need")),
+        ("ensue.PlannerOptions(structure=...)", ensue.PlannerOptions(structure="runs")),
+        ("ensue.PlannerOptions(adaptive=...)", ensue.PlannerOptions(adaptive=True)),
+        ("ensue.PlannerOptions(statistics=...)", ensue.PlannerOptions(statistics=measured)),
     ):
-        (name,) = options
-        said = refused(RISING % "", **options)
-        assert f"{name}= cannot be combined with MATCH_RECOGNIZE" in said
+        assert f"{name} cannot be combined with MATCH_RECOGNIZE" in refused(RISING % "", options=options)
+    assert "location= cannot be combined with MATCH_RECOGNIZE" in refused(RISING % "", location="k")
 
 
 def test_a_stream_of_spark_keeps_no_row_for_ever():

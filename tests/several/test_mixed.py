@@ -16,7 +16,7 @@ from support.key_groups import Stream, workload_of
 
 EVENTS = {"time": "t", "type": "type", "order": "row"}
 RISE = "EVENT Rise AS SEQ(A a, A b) WHERE [k] and b.x > a.x WITHIN 5 RETURN b.x AS x, a.u AS u;"
-NEAR = ensue.operator("near_in_x", q=lambda a, b, by: b.x - a.x <= by, known=False)
+NEAR = ensue.operator("near_in_x", q=lambda a, b, by: b.x - a.x <= by)
 ASKED = {
     "pairs": "SEQ(A a, B b) WHERE [k] WITHIN 6",
     "twice": f"{RISE} SEQ(Rise x, Rise y) WHERE [k] and y.x > x.x WITHIN 20",
@@ -46,7 +46,7 @@ def rows(table: pa.Table) -> list[str]:
 
 def alone(name: str, table: pa.Table, **options) -> dict[str, list[str]]:
     """The outputs of one query in a call of its own, by the names that they have among others."""
-    options = {"operators": [NEAR], **EVENTS, **options}
+    options = {"definitions": NEAR, **EVENTS, **options}
     found = ensue.match(table, ASKED[name], **options)
     if not isinstance(found, dict):
         return {name: rows(found)}
@@ -61,7 +61,7 @@ def _uncompiled(monkeypatch):
 @pytest.mark.usefixtures("_uncompiled")
 def test_queries_and_hierarchies_together_have_the_matches_they_have_alone():
     table = events()
-    found = ensue.match(table, ASKED, operators=[NEAR], **EVENTS)
+    found = ensue.match(table, ASKED, definitions=[NEAR], **EVENTS)
     assert list(found) == list(ASKED)
     for name in ASKED:
         assert {name: rows(found[name])} == alone(name, table), name
@@ -72,10 +72,10 @@ def test_queries_and_hierarchies_together_have_the_matches_they_have_alone():
 def test_levels_of_several_hierarchies_go_by_the_names_of_both():
     table = events()
     hierarchies = {name: ASKED[name] for name in ("pairs", "twice", "stopped")}
-    found = ensue.match(table, hierarchies, levels="all", **EVENTS)
+    found = ensue.match(table, hierarchies, options=ensue.OutputOptions(levels="all"), **EVENTS)
     assert list(found) == ["pairs", "twice.Rise", "twice", "stopped.Rise", "stopped"]
     for name in ("twice", "stopped"):
-        for output, wanted in alone(name, table, levels="all").items():
+        for output, wanted in alone(name, table, options=ensue.OutputOptions(levels="all")).items():
             assert rows(found[output]) == wanted
     emit = {"one": f"{RISE} EMIT Rise; SEQ(Rise x, C c) WITHIN 4", "other": ASKED["twice"]}
     assert list(ensue.match(table, emit, **EVENTS)) == ["one.Rise", "one", "other"]
@@ -85,9 +85,9 @@ def test_levels_of_several_hierarchies_go_by_the_names_of_both():
 def test_timed_out_partial_matches_of_queries_and_hierarchies():
     table = events()
     asked = {name: ASKED[name] for name in ("pairs", "twice")}
-    found = ensue.match(table, asked, emit_timeouts=True, **EVENTS)
+    found = ensue.match(table, asked, options=ensue.OutputOptions(emit_timeouts=True), **EVENTS)
     for name, matches in found.items():
-        assert {name: rows(matches)} == alone(name, table, emit_timeouts=True)
+        assert {name: rows(matches)} == alone(name, table, options=ensue.OutputOptions(emit_timeouts=True))
         assert set(matches["timed_out"].to_pylist()) == {True, False}
 
 
@@ -135,9 +135,11 @@ def test_one_pass_over_a_dataframe(spark):
     frame = spark.createDataFrame(events())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WholeStreamWarning)
-        found = ensue.match(frame, ASKED, operators=[NEAR], levels=["Rise"], **EVENTS).cache()
+        found = ensue.match(
+            frame, ASKED, definitions=[NEAR], options=ensue.OutputOptions(levels=["Rise"]), **EVENTS
+        ).cache()
     for name, text in ASKED.items():
-        options = {"levels": "all"} if "Rise" in text else {}
+        options = {"options": ensue.OutputOptions(levels="all")} if "Rise" in text else {}
         for output, wanted in alone(name, events(), **options).items():
             assert rows(found[output].toArrow()) == wanted, output
     found.unpersist()
@@ -154,9 +156,13 @@ def test_one_stream_of_queries_and_hierarchies_with_late_events(spark, tmp_path)
     schema = spark.read.parquet(str(source)).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     found = ensue.match(
-        reader.parquet(str(source)), ASKED, operators=[NEAR], watermark=2, key_groups=2,
-        late_events="deliver", **EVENTS,
-    )  # fmt: skip
+        reader.parquet(str(source)),
+        ASKED,
+        definitions=[NEAR],
+        watermark=2,
+        options=ensue.StreamOptions(key_groups=2, late_events="deliver"),
+        **EVENTS,
+    )
     late: list[pa.Table] = []
     ensue.start(
         found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True,

@@ -121,8 +121,9 @@ def test_a_type_that_does_not_occur_is_told_once():
 
 def test_timeouts_of_every_query():
     queries = {"pair": PAIR, "triple": "SEQ(A a, B b, C c) WITHIN 3"}
-    found = ensue.match(events(), queries, **HERE, emit_timeouts=True)
-    assert_as_alone(found, queries, events(), emit_timeouts=True)
+    options = ensue.OutputOptions(emit_timeouts=True)
+    found = ensue.match(events(), queries, **HERE, options=options)
+    assert_as_alone(found, queries, events(), options=options)
     assert any(found["triple"]["timed_out"].to_pylist())
 
 
@@ -199,11 +200,11 @@ def test_an_equal_condition_is_judged_once(monkeypatch):
 
 
 def test_a_job_of_several_queries_is_read_again_with_all_operators():
-    ensue.operator("rested", over="repeat", q=lambda last, new, period: new.t - last.t >= period)
-    queries = tuple(map(parse, [PAIR, "EVENT Rested AS rested(A a, 3) d WITHIN 9"]))
+    rested = ensue.operator("rested", over="repeat", q=lambda last, new, period: new.t - last.t >= period)
+    queries = tuple(parse(text, [rested]) for text in (PAIR, "EVENT Rested AS rested(A a, 3) d WITHIN 9"))
     named = dict(zip(("Pair", "Rested"), queries, strict=True))
     job = workload_of(named, events().schema, "t", "type")
-    again = Workload.read(job.texts)
+    again = Workload.read(job.texts, [rested])
     assert again.texts == job.texts
     assert {one.name: one.query for one in again.specs} == named
 
@@ -211,7 +212,7 @@ def test_a_job_of_several_queries_is_read_again_with_all_operators():
 def test_key_groups_of_several_queries_come_with_the_functions_of_their_operators():
     from numba import cloudpickle
 
-    op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by, known=False)
+    op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by)
     texts = {"Pair": PAIR, "Rising": "SEQ(rising(A a, B b, 1) r, C c) WITHIN 9"}
     queries = tuple(parse(text, [op]) for text in texts.values())
     job = workload_of(dict(zip(texts, queries, strict=True)), events().schema, "t", "type")
@@ -244,5 +245,5 @@ def test_a_thousand_queries():
 
 def test_plans_that_adapt_run_beside_the_others():
     queries = {"pair": PAIR, "triple": "SEQ(A a, B b, C c) WHERE c.x > a.x WITHIN 6"}
-    found = ensue.match(events(), queries, **HERE, adaptive=True)
+    found = ensue.match(events(), queries, **HERE, options=ensue.PlannerOptions(adaptive=True))
     assert_as_alone(found, queries, events())

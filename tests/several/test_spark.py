@@ -13,8 +13,8 @@ from ensue.backends.spark.frames import WholeStreamWarning, warn_of_whole_stream
 from ensue.errors import EventError, QueryError
 from support.key_groups import workload_of
 
-CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by, known=False)
-EVENTS = {"time": "t", "type": "type", "order": "row", "operators": [CLOSE]}
+CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by)
+EVENTS = {"time": "t", "type": "type", "order": "row", "definitions": CLOSE}
 QUERIES = {
     "pairs": "SEQ(A a, B b) WHERE [k] WITHIN 6",
     "again": "SEQ(A a, B b) WHERE [k] WITHIN 6 RETURN a.row AS a, b.row AS b",

@@ -27,13 +27,16 @@ def pieces(random: Random, events: pa.Table) -> list[pa.Table]:
     return [events.slice(low, high - low) for low, high in pairwise(borders)]
 
 
-def evicted(random: Random, events: pa.Table, query: Any, **options: Any) -> dict[Any, pa.Table]:
+def evicted(
+    random: Random, events: pa.Table, query: Any, options: list[Any], evict: str | None = None, **columns: Any
+) -> dict[Any, pa.Table]:
     """All that a live matcher with a limit gives; it is saved and restored in between, also
     without its limit."""
 
     def made() -> Any:
         limit = None if random.random() < 0.15 else "1 GB"
-        return ensue.live(query, schema=events.schema, memory=limit, **options)
+        limits = ensue.Limits(memory=limit, evict=evict)
+        return ensue.live(query, schema=events.schema, options=[limits, *options], **columns)
 
     live, found = made(), []
     for piece in pieces(random, events):
@@ -54,16 +57,17 @@ def test_one_query(seed, few_keys):
     timeouts = random.random() < 0.3
     query, structure = random_evictable(random, events, nature, emit_timeouts=timeouts)
     few_keys(random.choice((1, 1, 2, 3)))
-    options = {
-        "time": nature.columns, "type": "type", "structure": structure, "emit_timeouts": timeouts,
-        "adaptive": random.random() < 0.1,
-    }  # fmt: skip
+    options = [
+        ensue.PlannerOptions(structure=structure, adaptive=random.random() < 0.1),
+        ensue.OutputOptions(emit_timeouts=timeouts),
+    ]
+    given = {"time": nature.columns, "type": "type", "options": options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = by_output(ensue.match(events, query, **options))
+        wanted = by_output(ensue.match(events, query, **given))
     evict = random.choice(("need", "tpm", "stpm"))
-    found = evicted(random, events, query, **options, evict=evict)
-    assert rows(found) == rows(wanted), (query, options)
+    found = evicted(random, events, query, **given, evict=evict)
+    assert rows(found) == rows(wanted), (query, given)
 
 
 @pytest.mark.first_rounds(1)
@@ -72,7 +76,7 @@ def test_several_queries(seed, few_keys):
     random = Random(seed)
     events, nature = random_stream(random, 20)
     timeouts = random.random() < 0.2
-    given = {"time": nature.columns, "type": "type", "emit_timeouts": timeouts}
+    given = {"time": nature.columns, "type": "type", "options": [ensue.OutputOptions(emit_timeouts=timeouts)]}
     texts = []
     while len(texts) < 3:
         text, _ = random_evictable(random, events, nature, emit_timeouts=timeouts)

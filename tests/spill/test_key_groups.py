@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.tasks.task_state import SEGMENTS, TaskCache
 from support.evicted import random_evictable, random_stream
@@ -35,23 +35,29 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
             break
     timeouts = random.random() < 0.3
     query, structure = random_evictable(random, events, nature, emit_timeouts=timeouts)
-    given = {"time": nature.columns, "type": "type", "emit_timeouts": timeouts}
+    options = [ensue.PlannerOptions(structure=structure), ensue.OutputOptions(emit_timeouts=timeouts)]
+    given = {"time": nature.columns, "type": "type", "order": "row", "options": options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = by_output(ensue.match(events, query, structure=structure, order="row", **given))
+        wanted = by_output(ensue.match(events, query, **given))
     few_keys(random.choice((1, 2)))
 
     def planning() -> PlannerOptions:
         # a stream that is started again may have another limit, or none
         memory = random.choice(("1 GB", "1 GB", "2 GB", None))
-        return PlannerOptions(structure=structure, limits=MatcherLimits.from_arguments(memory=memory, per_core=True))
+        return PlannerOptions(structure=structure, limits=Limits(memory=memory, per_core=True))
 
     def workload():
         return workload_of(
-            query, events.schema, nature.columns, "type", ("row",),
+            query,
+            events.schema,
+            nature.columns,
+            "type",
+            ("row",),
             key_groups=random.choice((1, 2)) if stream is None else stream.workload.key_groups,
-            emit_timeouts=timeouts, planning=planning(),
-        )  # fmt: skip
+            emit_timeouts=timeouts,
+            planning=planning(),
+        )
 
     stream = None
     forget_live()
@@ -82,7 +88,7 @@ def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
     count = 60
     events = pa.table({"t": range(count), "type": ["A"] * count, "k": [k % 20 for k in range(count)]})
     query = "SEQ(A a, B b) WHERE [k] WITHIN 30"
-    limits = MatcherLimits.from_arguments(memory="1 GB", per_core=True)
+    limits = Limits(memory="1 GB", per_core=True)
     workload = workload_of(query, events.schema, "t", "type", planning=PlannerOptions(limits=limits))
     stream, put = Stream(workload, 0), []
     (store,) = stream.stores.values()

@@ -50,7 +50,7 @@ def test_memory_is_bounded_and_nothing_is_lost(query, evict, monkeypatch):
 
     monkeypatch.setattr(SpillingMatcher, "_shrink", watched)
     wanted = ensue.match(events, query, **COLUMNS)
-    live, found = run(events, query, memory="60 KB", evict=evict)
+    live, found = run(events, query, options=ensue.Limits(memory="60 KB", evict=evict))
     assert ids(found) == ids(wanted)
     assert max(most) <= 60_000
     assert live.progress.stored_bytes >= 0
@@ -59,7 +59,7 @@ def test_memory_is_bounded_and_nothing_is_lost(query, evict, monkeypatch):
 
 def test_counters_say_what_is_stored():
     events = objects(1_000)
-    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, memory="40 KB")
+    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, options=ensue.Limits(memory="40 KB"))
     live.feed(events.slice(0, 900))
     counts = live.progress
     assert counts.stored_keys > 100
@@ -83,7 +83,7 @@ def test_a_saved_state_goes_on_with_another_limit(first, second, several):
     wanted = ensue.match(events, query, **COLUMNS)
 
     def made(memory):
-        return ensue.live(query, schema=events.schema, **COLUMNS, memory=memory)
+        return ensue.live(query, schema=events.schema, **COLUMNS, options=ensue.Limits(memory=memory))
 
     live, found = made(first), []
     found.append(live.feed(events.slice(0, 1_000)))
@@ -101,9 +101,9 @@ def test_a_limit_below_one_key_names_the_key():
     count = 2_000
     events = pa.table({"t": range(count), "k": [7 if t % 10 else t for t in range(count)], "type": ["A"] * count})
     with pytest.raises(ensue.LimitError, match=r"one key alone needs .* k = 7") as error:
-        run(events, "SEQ(A a, B b) WHERE [k] WITHIN 5000", memory="20 KB")
-    assert "and memory= allows 20 KB" in str(error.value)
-    assert "hint: allow more memory=" in str(error.value)
+        run(events, "SEQ(A a, B b) WHERE [k] WITHIN 5000", options=ensue.Limits(memory="20 KB"))
+    assert "and ensue.Limits(memory=...) allows 20 KB" in str(error.value)
+    assert "hint: allow more memory," in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,23 @@ def test_a_limit_below_one_key_names_the_key():
 def test_a_query_that_cannot_be_evicted_says_why(query, why):
     events = objects(10)
     with pytest.raises(ensue.QueryError, match=f"cannot be evicted: .*{why}") as error:
-        run(events, query, memory="1 MB", evict="need")
-    assert "leave out evict=" in str(error.value)
-    run(events, query, memory="1 MB")  # it is a bound then
+        run(events, query, options=ensue.Limits(memory="1 MB", evict="need"))
+    assert "leave out evict of ensue.Limits" in str(error.value)
+    run(events, query, options=ensue.Limits(memory="1 MB"))  # it is a bound then
 
 
 def test_queries_without_a_common_key_cannot_be_evicted_together():
     events = objects(10)
     queries = [QUERY, "SEQ(A a, B b) WHERE [text] WITHIN 9"]
     with pytest.raises(ensue.QueryError, match=r"no \[attr\] in common"):
-        ensue.live(queries, schema=events.schema, **COLUMNS, memory="1 MB", evict="need")
+        ensue.live(queries, schema=events.schema, **COLUMNS, options=ensue.Limits(memory="1 MB", evict="need"))
 
 
 def test_evict_is_for_streams():
-    with pytest.raises(ensue.QueryError, match="evict= is for streams"):
-        ensue.match(objects(3), QUERY, **COLUMNS, evict="need")
+    with pytest.raises(ensue.QueryError, match=r"Limits\(evict=...\) is for streams"):
+        ensue.match(objects(3), QUERY, **COLUMNS, options=ensue.Limits(evict="need"))
     with pytest.raises(ensue.EventError, match="evict='lru' is not an eviction policy"):
-        run(objects(3), QUERY, evict="lru")
+        run(objects(3), QUERY, options=ensue.Limits(evict="lru"))
 
 
 def test_a_full_disk_stops_the_stream_and_a_restart_goes_on(monkeypatch):
@@ -145,7 +145,7 @@ def test_a_full_disk_stops_the_stream_and_a_restart_goes_on(monkeypatch):
 
     events = objects(900)
     wanted = ensue.match(events, QUERY, **COLUMNS)
-    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, memory="40 KB")
+    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, options=ensue.Limits(memory="40 KB"))
     found = [live.feed(events.slice(0, 600))]
     saved = live.save()
     with monkeypatch.context() as patched:
@@ -156,19 +156,19 @@ def test_a_full_disk_stops_the_stream_and_a_restart_goes_on(monkeypatch):
         patched.setattr(Path, "open", full)
         with pytest.raises(ensue.LimitError, match="the disk for stored keys is full"):
             live.feed(events.slice(600))
-    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, memory="40 KB").restore(saved)
+    live = ensue.live(QUERY, schema=events.schema, **COLUMNS, options=ensue.Limits(memory="40 KB")).restore(saved)
     found += [live.feed(events.slice(600)), live.finish()]
     assert ids(pa.concat_tables(found)) == ids(wanted)
 
 
 def test_explain_says_what_is_stored_and_why_not():
-    told = ensue.explain(ABSENT, memory="256 MB")
+    told = ensue.explain(ABSENT, options=ensue.Limits(memory="256 MB"))
     assert told.endswith(
         "memory     256 MB: keys beyond it go to disk, by need\n"
         "  stored for a key [k] are its events of the last 50\n"
         "  they are matched again before an event of the key, and when one of its windows ends"
     )
-    told = ensue.explain("SEQ(A a, B b) WITHIN 5", memory="50%", evict="tpm")
+    told = ensue.explain("SEQ(A a, B b) WITHIN 5", options=ensue.Limits(memory="50%", evict="tpm"))
     assert told.endswith(
         "memory     50% of the machine's at most, then a stream stops: it has no [attr] to split its events into keys"
     )

@@ -10,7 +10,7 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, QueryError
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.tasks.task_state import TaskCache
 from support.key_groups import Stream, workload_of
@@ -46,7 +46,7 @@ def random_events(random: Random, count: int) -> pa.Table:
 
 
 def stream_of(query: Any, given: dict[str, Any], structure: Any = None, key_groups: int = 1, **more):
-    limits = MatcherLimits.from_arguments(per_core=True, **given)
+    limits = Limits(per_core=True, **given)
     planning = PlannerOptions(structure=structure, limits=limits)
     return Stream(workload_of(query, SCHEMA, "t", "type", key_groups=key_groups, planning=planning), **more)
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_shed_is_said(query, why):
 
 def test_only_timestamps_can_be_behind_the_clock():
     schema = pa.schema({"t": pa.int64(), "type": pa.string(), "k": pa.int64()})
-    planning = PlannerOptions(limits=MatcherLimits.from_arguments(shed="10 seconds"))
+    planning = PlannerOptions(limits=Limits(shed="10 seconds"))
     query = PAIRS.replace("60 seconds", "60")
     with pytest.raises(QueryError, match="holds integers"):
         Stream(workload_of(query, schema, "t", "type", planning=planning), 0)
@@ -227,10 +227,10 @@ def test_only_timestamps_can_be_behind_the_clock():
 @pytest.mark.parametrize("shed", [30, "soon", "0 seconds", "5 monkeys"])
 def test_a_lag_is_a_length_of_time(shed):
     with pytest.raises(EventError, match=r"time|short"):
-        MatcherLimits.from_arguments(shed=shed)
+        Limits(shed=shed)
 
 
 def test_a_table_is_not_behind():
     events = moments(1, 2, type="A", keys=[1, 1])
-    with pytest.raises(QueryError, match="shed= is for Spark streams"):
-        ensue.match(events, PAIRS, time="t", type="type", shed="10 seconds")
+    with pytest.raises(QueryError, match="is for Spark streams"):
+        ensue.match(events, PAIRS, time="t", type="type", options=ensue.Limits(shed="10 seconds"))

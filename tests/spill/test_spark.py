@@ -40,9 +40,13 @@ def test_keys_go_to_disk_and_to_the_store(spark, tmp_path):
         os.utime(path, (number + 1, number + 1))
         stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         matches = ensue.match(
-            stream.parquet(str(folder)), QUERY, time="t", type="type", watermark=1, key_groups=1,
-            memory=memory,
-        )  # fmt: skip
+            stream.parquet(str(folder)),
+            QUERY,
+            time="t",
+            type="type",
+            watermark=1,
+            options=[ensue.Limits(memory=memory), ensue.StreamOptions(key_groups=1)],
+        )
         return ensue.start(
             matches,
             lambda frame, _: found.extend(row.match_id for row in frame.collect()),

@@ -40,16 +40,20 @@ def test_a_stream_of_long_ago_sheds_all_and_one_of_now_nothing(spark, tmp_path, 
         os.utime(path, (number + 1, number + 1))
     events = spark.readStream.schema(spark.createDataFrame(pieces[0].slice(0, 1)).schema)
     events = events.option("maxFilesPerTrigger", 1).parquet(str(folder))
-    given: dict[str, Any] = {"time": "t", "type": "type", "watermark": "1 second", "key_groups": 2}
+    given: dict[str, Any] = {"time": "t", "type": "type", "watermark": "1 second"}
+    key_groups = ensue.StreamOptions(key_groups=2)
     with pytest.raises(EventError, match="does not shed load"):
         ensue.start(
-            ensue.match(events, QUERY, **given), tmp_path / "matches",
-            checkpoint=tmp_path / "checkpoint", shed_to=losses, once=True,
-        )  # fmt: skip
+            ensue.match(events, QUERY, **given, options=key_groups),
+            tmp_path / "matches",
+            checkpoint=tmp_path / "checkpoint",
+            shed_to=losses,
+            once=True,
+        )
     found: list[Any] = []
     with caplog.at_level(logging.WARNING, "ensue.stream"):
         query = ensue.start(
-            ensue.match(events, QUERY, shed="2 hours", **given),
+            ensue.match(events, QUERY, options=[ensue.Limits(shed="2 hours"), key_groups], **given),
             lambda frame, _: found.extend(frame.collect()),
             checkpoint=tmp_path / "checkpoint",
             shed_to=losses,

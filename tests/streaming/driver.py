@@ -44,13 +44,13 @@ RISES = """=|(A; 4 seconds)(B), A = (STRING:type = 'A', ARITH:k = {k}),
     B = (STRING:type = 'B', ARITH:k = {k}, ARITH:x > {x})"""
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {  # what is asked, and how
     "flat": (QUERY, {}),
-    "hierarchy": (HIERARCHY, {"levels": "all"}),
+    "hierarchy": (HIERARCHY, {"options": ensue.OutputOptions(levels="all")}),
     "several": (SEVERAL, {}),
     "archive": (ARCHIVED, {}),
     "spilling": (QUERY, {}),
     "subscriptions": (None, {}),
 }
-LIMITS = {"spilling": {"memory": "60 KB"}}  # some of its keys are always on disk
+LIMITS = {"spilling": {"options": ensue.Limits(memory="60 KB")}}  # some of its keys are always on disk
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
 WATERMARK = "3 seconds"
 

@@ -12,7 +12,7 @@ import ensue
 from ensue.archives.delta_writer import create
 from ensue.errors import EventError, QueryError
 from ensue.planner.access_paths import ACCESSES
-from ensue.runtime.options import AccessOptions, ArchiveSet, open_archives
+from ensue.runtime.run_options import ArchiveSet, open_archives
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks import task_state as key_group_state
 from ensue.runtime.tasks.backfill import BackfillCut
@@ -56,12 +56,12 @@ def archived(place, story: Story):
     return made
 
 
-def pasts(story: Story, own, random: Random) -> ArchiveSet:
+def pasts(story: Story, own, random: Random, access: str | None = None) -> ArchiveSet:
     given = {
         name: ensue.archive(t, time=story.nature.columns, type="type", key="k", order="row")
         for name, t in story.archives.items()
     }
-    found = open_archives(given | {story.own: own}, story.own, streaming=True)
+    found = open_archives(ensue.Archives(given | {story.own: own}, own=story.own, access=access), streaming=True)
     age = random.choice((None, 2, 5))
     if age is not None and story.nature.time == STAMPS:
         age *= 1_000_000
@@ -72,7 +72,7 @@ def streamed(story: Story, text, place, random: Random, access: str | None = Non
     own = archived(place, story)
     job = workload_of(
         text, story.live.schema, story.nature.columns, "type", ("row",),
-        key_groups=random.randint(1, 3), archive_set=pasts(story, own, random), access=AccessOptions(access),
+        key_groups=random.randint(1, 3), archive_set=pasts(story, own, random, access),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, story.live, job.source)
@@ -113,8 +113,7 @@ def test_kills_change_no_row_and_archive_each_event_once(seeds, monkeypatch, tmp
             try:
                 wanted = ensue.match(
                     story.live, story.text, time=story.nature.columns, type="type", order="row",
-                    archives=tables, archive=story.own, access=access,
-                )  # fmt: skip
+                    archives=ensue.Archives(tables, own=story.own, access=access),                 )  # fmt: skip
                 stream, rows = streamed(story, story.text, place, random, access)
             except EventError as error:
                 if "impossible here" not in str(error):
@@ -164,9 +163,13 @@ def test_a_stream_begins_with_its_archive_as_history_and_goes_on_writing_it(seed
     }
     both = pa.concat_tables([past, story.live])
     wanted = ensue.match(
-        both, story.text, time=story.nature.columns, type="type", order="row", archives=tables,
-        archive=story.own,
-    )  # fmt: skip
+        both,
+        story.text,
+        time=story.nature.columns,
+        type="type",
+        order="row",
+        archives=ensue.Archives(tables, own=story.own),
+    )
     assert Counter(map(repr, stream.ended())) == Counter(map(repr, wanted.to_pylist()))
     require_each_once(stream, story)
 
@@ -211,7 +214,7 @@ def test_several_keys_and_hierarchies_do_not_archive_yet(tmp_path):
 def test_late_events_are_not_archived(tmp_path):
     columns = {"t": pa.int64(), "k": pa.int64(), "type": pa.string()}
     own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type", day=10)
-    found = replace(open_archives({"a": own}, "a", streaming=True), archiving=ArchiveSink(own, 1))
+    found = replace(open_archives(ensue.Archives({"a": own}, own="a"), streaming=True), archiving=ArchiveSink(own, 1))
     job = workload_of("SEQ(A a) WITHIN 5", pa.schema(columns), "t", "type", archive_set=found, deliver_late=True)
     stream = ArchivingStream(job, 1, own, Random(0))
     for times in ([1, 9], [2, 12], [20]):
@@ -234,7 +237,7 @@ def test_an_event_right_behind_the_archive_belongs_to_the_past(tmp_path):
 
     own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type")
     ensue.archive(tmp_path / "a").append(events(1_000_500))
-    found = open_archives({"a": own}, "a", streaming=True)
+    found = open_archives(ensue.Archives({"a": own}, own="a"), streaming=True)
     assert found.first_cut("us") == 1_000_501
     found = replace(found, archiving=ArchiveSink(own, 1))
     text = "SEQ(A a) WITHIN 5 seconds JOIN ARCHIVE a SEQ(A p) RANGE 1 minute BEFORE START ON [k]"
@@ -258,7 +261,9 @@ def test_why_one_key_group_has_all_events():
 
     def stage(on: str, own: str | None):
         text = f"{live} JOIN ARCHIVE old SEQ(A p) RANGE 9 BEFORE START ON {on}"
-        (chain,) = workload_of(text, columns, "t", "type", archive_set=open_archives({"old": old}, own)).chains
+        (chain,) = workload_of(
+            text, columns, "t", "type", archive_set=open_archives(ensue.Archives({"old": old}, own=own))
+        ).chains
         return chain.stages[0]
 
     assert stage("[k]", "old").key == ("k",)

@@ -77,18 +77,23 @@ def rows(folder) -> list[str]:
     return sorted(map(repr, pq.read_table(folder).to_pylist()))
 
 
-def wanted(live: pa.Table, query: str, **options) -> list[str]:
+def wanted(live: pa.Table, query: str, own: str | None = None) -> list[str]:
     past = ensue.archive(events(60, 0, 7), time="t", type="type", key="k", order="row")
-    found = ensue.match(live, query, archives={"old": past}, order="row", **NAMED, **options)
+    found = ensue.match(live, query, archives=ensue.Archives({"old": past}, own=own), order="row", **NAMED)
     assert found.num_rows > 3
     return sorted(map(repr, found.to_pylist()))
 
 
-def matched(source, query=TRAVEL, archives=None, **options):
+def matched(source, query=TRAVEL, archives=None):
     return ensue.match(
-        source.frame(), query, archives=archives, order="row", watermark=2, key_groups=2, **NAMED,
-        **options,
-    )  # fmt: skip
+        source.frame(),
+        query,
+        archives=archives,
+        order="row",
+        watermark=2,
+        options=ensue.StreamOptions(key_groups=2),
+        **NAMED,
+    )
 
 
 @pytest.mark.slow  # the stream below that writes its archive looks things up in it, too
@@ -96,7 +101,7 @@ def matched(source, query=TRAVEL, archives=None, **options):
 def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     live = events(60, 22)
     source.add(*pieces(live, 3))
-    matches = matched(source, archives={"old": own}, access=access)
+    matches = matched(source, archives=ensue.Archives({"old": own}, access=access))
     query = ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True)
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
     assert sum(p.probes for p in query.progress()) > 0
@@ -147,7 +152,7 @@ def test_a_dataframe_is_no_archive_of_a_stream(spark, source):
 
 def archiving(source, tmp_path, query=TRAVEL, *, rows, flush=False):
     archives = {"old": ensue.archive(tmp_path / "old")}
-    matches = matched(source, query, archives=archives, archive="old")
+    matches = matched(source, query, archives=ensue.Archives(archives, own="old"))
     writer = ensue.ArchiveWriter("old", rows=rows)
     return ensue.start(
         matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, archive=writer
@@ -164,7 +169,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
         done = archiving(source, tmp_path, query, rows=10, flush=number == starts)
         counted += sum(p.archived for p in done.progress())
         ensue.archive(tmp_path / "old").compact(fewest=2)
-    assert rows(tmp_path / "out") == wanted(live, query, archive="old")
+    assert rows(tmp_path / "out") == wanted(live, query, own="old")
     there = whole(own).column("row").to_pylist()
     assert len(there) == len(set(there))
     fresh = set(there) - set(events(60, 0, 7).column("row").to_pylist())
@@ -209,7 +214,7 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp
         archiving(source, tmp_path, rows=5)
     archiving(source, tmp_path, rows=5, flush=True)
     assert calls[:3] == [True, True, False]
-    assert rows(tmp_path / "out") == wanted(live, TRAVEL, archive="old")
+    assert rows(tmp_path / "out") == wanted(live, TRAVEL, own="old")
     there = whole(own).column("row").to_pylist()
     assert len(there) == len(set(there))
 
@@ -218,7 +223,7 @@ def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp
 def test_two_streams_do_not_write_one_archive(source, own, tmp_path):
     source.add(events(30, 20))
     archiving(source, tmp_path, rows=5)
-    matches = matched(source, archives={"old": own}, archive="old")
+    matches = matched(source, archives=ensue.Archives({"old": own}, own="old"))
     with pytest.raises(ensue.StateError, match="two streams write one archive"):
         ensue.start(matches, tmp_path / "other", checkpoint=tmp_path / "cp2", once=True)
     assert release(tmp_path / "old") is not None

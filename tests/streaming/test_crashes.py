@@ -221,7 +221,7 @@ class Crashing:
         if self.kind == "archive":
             named = driver.EVENTS | {"key": "k"}
             empty = ensue.archive(self.table.slice(0, 0), **named)
-            options = {"archives": {driver.PAST: empty}, "archive": driver.PAST}
+            options = {"archives": ensue.Archives({driver.PAST: empty}, own=driver.PAST)}
             self._require_archive()
         wanted = ensue.match(self.table, query, **driver.EVENTS, **options)
         if isinstance(wanted, dict):

@@ -277,8 +277,8 @@ def test_a_function_and_an_operator_that_fail(source, run, tmp_path):
 
     with pytest.raises(RunnerError, match=r"ValueError: no room for batch 0\n  in .*\.py, line"):
         run(source.match(), write)
-    bad = ensue.operator("bad_here", q=lambda a, b: 1 // (a.row - a.row) > b.row, known=False)
+    bad = ensue.operator("bad_here", q=lambda a, b: 1 // (a.row - a.row) > b.row)
     query = "bad_here(A a, B b) r WHERE [k] WITHIN 10 seconds"
     with pytest.raises(ensue.EnsueError) as raised:
-        run(source.match(query, operators=[bad]), checkpoint=tmp_path / "another")
+        run(source.match(query, definitions=[bad]), checkpoint=tmp_path / "another")
     assert len(str(raised.value).splitlines()) < 4

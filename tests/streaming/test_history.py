@@ -103,7 +103,14 @@ def test_history_and_stream_give_the_matches_of_one_batch_run(seeds, monkeypatch
             _ = job.chains
         except QueryError:
             continue  # not every random text is a query, and streams need WITHIN
-        wanted = ensue.match(events, text, time=nature.columns, type="type", order="row", emit_timeouts=timeouts)
+        wanted = ensue.match(
+            events,
+            text,
+            time=nature.columns,
+            type="type",
+            order="row",
+            options=ensue.OutputOptions(emit_timeouts=timeouts),
+        )
         found = seamed(random, events, job).finish()
         assert ids(found) == ids(wanted), f"seed {seed}: {text}"
         streams += 1

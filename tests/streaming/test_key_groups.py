@@ -127,7 +127,9 @@ def test_timed_out_partial_matches_come_with_the_watermark(seed):
     )
     events = random_events(random, 30)
     job = job_for(text, events, emit_timeouts=True)
-    wanted = ensue.match(events, text, time="t", type="type", order="row", emit_timeouts=True)
+    wanted = ensue.match(
+        events, text, time="t", type="type", order="row", options=ensue.OutputOptions(emit_timeouts=True)
+    )
     found = streamed(random, events, job)
     assert ids(found) == ids(wanted)
     assert sum(found["timed_out"].to_pylist()) == sum(wanted["timed_out"].to_pylist())
@@ -295,7 +297,7 @@ def used_store(**options) -> DictStore:
     [
         ({"key_groups": 2}, "number of key groups"),
         ({"query": SEQUENCE.replace("20", "30")}, "query"),
-        ({"emit_timeouts": True}, "choice of emit_timeouts="),
+        ({"emit_timeouts": True}, "choice of emit_timeouts"),
     ],
 )
 def test_a_checkpoint_of_another_job_is_refused_by_name(options, named):
@@ -347,7 +349,7 @@ def test_a_job_is_what_its_text_says():
 
 def test_a_job_keeps_how_it_was_planned():
     planning = PlannerOptions(
-        Statistics.given(rates={"A": 5, "B": 1}, passes={"a.price < b.price": 0.25}),
+        statistics=Statistics.given(rates={"A": 5, "B": 1}, passes={"a.price < b.price": 0.25}),
         off=frozenset({"window"}),
         structure="runs",
     )
@@ -360,7 +362,7 @@ def test_a_job_keeps_how_it_was_planned():
 
 
 def test_a_checkpoint_goes_on_with_the_plan_it_was_written_with():
-    known = PlannerOptions(Statistics.given(rates={"A": 5, "B": 1}))
+    known = PlannerOptions(statistics=Statistics.given(rates={"A": 5, "B": 1}))
     for before, after in ((known, PlannerOptions()), (PlannerOptions(), known)):
         stream = Stream(stock_job(planning=before), delay_ms=0, forget=lambda: True)
         stream.feed(stocks(100))

@@ -65,6 +65,6 @@ def test_stream(spark, tmp_path) -> None:
     columns = "ts long, kind string, number long, x double, y double, story long"
     reader = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
     frame = reader.parquet(str(tmp_path / "events"))
-    matches = ensue.match(frame, fleet(), watermark=0, key_groups=3)
+    matches = ensue.match(frame, fleet(), watermark=0, options=ensue.StreamOptions(key_groups=3))
     ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True)
     assert named(pq.read_table(tmp_path / "out")) == wanted()

@@ -121,7 +121,7 @@ def test_two_things_do_not_go_to_one_folder(session, tmp_path):
     (tmp_path / "in").mkdir()
     pq.write_table(EVENTS, tmp_path / "in" / "1.parquet")
     place = tmp_path / "out"
-    matches = stream(session, tmp_path / "in", CALM, late_events="deliver")
+    matches = stream(session, tmp_path / "in", CALM, options=ensue.StreamOptions(late_events="deliver"))
     with pytest.raises(EventError, match="the checkpoint and the output are the same folder"):
         ensue.start(matches, place, checkpoint=place)
     with pytest.raises(EventError, match="output and the folder for late events are the same"):

@@ -370,11 +370,11 @@ def test_a_running_stream_is_finished_or_stopped(source, tmp_path):
 @pytest.mark.slow
 def test_timed_out_partial_matches_come_when_their_time_is_over(source, run, tmp_path):
     source.add("A0p A1q B2q", "A30q", "A31q")
-    run(source.match(emit_timeouts=True))
+    run(source.match(options=ensue.OutputOptions(emit_timeouts=True)))
     rows = pq.read_table(tmp_path / "table").to_pylist()
     assert sorted((r["timed_out"], r["a"]["row"]) for r in rows) == [(False, 1), (True, 0)]
-    run(source.match(emit_timeouts=True), flush=True)
-    assert ids(tmp_path / "table") == ids(source.batch(emit_timeouts=True))
+    run(source.match(options=ensue.OutputOptions(emit_timeouts=True)), flush=True)
+    assert ids(tmp_path / "table") == ids(source.batch(options=ensue.OutputOptions(emit_timeouts=True)))
 
 
 # ----------------------------------------------------------------------------- late events
@@ -383,7 +383,7 @@ def test_timed_out_partial_matches_come_when_their_time_is_over(source, run, tmp
 @pytest.mark.slow
 def test_late_events_are_counted_and_delivered(source, run, session, tmp_path):
     source.add("A0p A20q", "B1p B21q", "A2p B40p")
-    matches = source.match(late_events="deliver")
+    matches = source.match(options=ensue.StreamOptions(late_events="deliver"))
     query = run(matches, late=tmp_path / "late", flush=True)
     late = session.read.parquet(str(tmp_path / "late")).toArrow()
     assert sorted(late["row"].to_pylist()) == [2, 4]
@@ -479,6 +479,6 @@ def test_mistakes_of_start(session, source, tmp_path):
     with pytest.raises(EventError, match="late_events="):
         ensue.start(matches, tmp_path / "table", late=tmp_path / "late", **place)
     with pytest.raises(EventError, match="late_events must be 'count' or 'deliver'"):
-        source.match(late_events="keep")
+        source.match(options=ensue.StreamOptions(late_events="keep"))
     with pytest.raises(EventError, match="key_groups"):
-        source.match(key_groups=0)
+        source.match(options=ensue.StreamOptions(key_groups=0))

@@ -79,7 +79,8 @@ class Case:
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         stream = reader.parquet(str(self.folder / "events"))
         watermark = "2 seconds" if pa.types.is_timestamp(self.table["ts"].type) else 2
-        given = self.options | {"watermark": watermark, "key_groups": 2} | options
+        call_options = [ensue.StreamOptions(key_groups=2), *self.options.get("options", ())]
+        given = self.options | {"watermark": watermark, "options": call_options} | options
         return ensue.match(stream, self.query, **given)
 
     def start(self, history: Any = None, output: Any = None, **options: Any) -> Any:
@@ -116,7 +117,7 @@ def test_a_stream_goes_on_where_its_history_ends(spark, tmp_path, monkeypatch):
 @pytest.mark.parametrize("query", [HIERARCHY, SEVERAL], ids=["hierarchy", "several"])
 def test_every_stage_and_query_begins_with_the_history(spark, tmp_path, query, monkeypatch):
     monkeypatch.setattr(past_events, "MIN_SLICE_EVENTS", 20)
-    options = {"levels": "all"} if query is HIERARCHY else {}
+    options = {"options": [ensue.OutputOptions(levels="all")]} if query is HIERARCHY else {}
     case = Case(spark, tmp_path, events(), query, **options)
     case.start(flush=False)
     case.add(1, KNOWN + 15, COUNT)
@@ -316,7 +317,7 @@ def test_a_history_by_event_type(spark, tmp_path):
         frames[kind] = spark.readStream.schema(schema).parquet(str(folder))
     history = {kind: part.filter(pa.array([t < end for t in part["ts"].to_pylist()])) for kind, part in parts.items()}
     given = {"time": "ts", "order": "row"}
-    matches = ensue.match(frames, FALL, **given, watermark=3, key_groups=2)
+    matches = ensue.match(frames, FALL, **given, watermark=3, options=ensue.StreamOptions(key_groups=2))
     ensue.start(
         matches, tmp_path / "table", checkpoint=tmp_path / "checkpoint", history=history,
         once=True, flush=True,

@@ -127,7 +127,7 @@ def test_time_passes_wherever_it_is(streams, type, times, watermark):
         times = [t.replace(tzinfo=None) for t in times]
     first, second, far = times
     frame = streams.frame(type, [(first, "A", "p")], [(second, "B", "p")], [(far, "X", "q")])
-    options = {"watermark": watermark, "max_ahead": None}
+    options = {"watermark": watermark, "options": ensue.StreamOptions(max_ahead=None)}
     found, _ = streams.run(frame, PAIRS + unit, **options)
     assert found == [(0, 1)]
     streams.frame(type, [(first, "A", "p"), (second, "B", "q")])  # both are late
@@ -141,7 +141,7 @@ def test_infinity_is_no_time_for_a_stream(streams):
     frame = streams.frame(REAL, [(1.0, "A", "p"), (-inf, "A", "p"), (inf, "X", "p")],
                           [(inf, "B", "p"), (float("nan"), "B", "p"), (5.0, "B", "p")],
                           [(90.0, "A", "q")])  # fmt: skip
-    found, progress = streams.run(frame, watermark=5, bad_events="drop")
+    found, progress = streams.run(frame, watermark=5, options=ensue.StreamOptions(bad_events="drop"))
     assert found == [(0, 5)]
     assert sum(p.dropped for p in progress) == 3
     streams.begin_anew()
@@ -192,7 +192,7 @@ def test_without_the_bound_most_events_are_late_and_this_is_said(streams, caplog
     batches = [[(at(100), "A", "p"), (FAR, "X", None)], [(at(104), "B", "p")], [(at(105), "B", "p")]]
     frame = streams.frame(INSTANTS, *batches)
     with caplog.at_level(logging.WARNING, "ensue.stream"):
-        options = {"watermark": "10 seconds", "max_ahead": None}
+        options = {"watermark": "10 seconds", "options": ensue.StreamOptions(max_ahead=None)}
         found, progress = streams.run(frame, SECONDS, **options)
         wait_for(lambda: bool(caplog.records))
     assert (found, sum(p.late for p in progress)) == ([], 2)
@@ -208,7 +208,7 @@ def test_the_bound_is_as_it_is_asked_for(streams):
     frame = streams.frame(INSTANTS, near)
     for bound, ahead in (("1 hour", 1), (timedelta(minutes=10), 2), ("usual", 0)):
         streams.begin_anew()
-        options = {"watermark": "3 hours", "max_ahead": bound, "late_events": "deliver"}
+        options = {"watermark": "3 hours", "options": ensue.StreamOptions(max_ahead=bound, late_events="deliver")}
         _, progress = streams.run(frame, SECONDS, **options)
         assert (sum(p.ahead for p in progress), progress[0].events) == (ahead, 3 - ahead)
 
@@ -220,7 +220,7 @@ def test_a_micro_batch_that_is_repeated_leaves_out_the_same_events(streams):
     far = begun + timedelta(seconds=100)
     frame = streams.frame(INSTANTS, [(begun, "A", "p"), (far, "B", "p")])
     bound = timedelta(seconds=60)
-    options = EVENTS | {"watermark": "1 second", "max_ahead": bound}
+    options = EVENTS | {"watermark": "1 second", "options": ensue.StreamOptions(max_ahead=bound)}
     matches = ensue.match(frame, PAIRS + "00 seconds", **options)
     place = {"checkpoint": streams.folder / "checkpoint", "once": True}
 
@@ -261,19 +261,21 @@ def test_the_bound_holds_for_several_queries_hierarchies_and_streams_by_type(str
 def test_where_the_bound_cannot_be_kept(streams):
     table = pa.table({"at": [1], "type": ["A"], "k": ["p"], "row": [0]})
     with pytest.raises(EventError, match="max_ahead='1 hour' is only for streams"):
-        ensue.match(table, PAIRS, **EVENTS, max_ahead="1 hour")
+        ensue.match(table, PAIRS, **EVENTS, options=ensue.StreamOptions(max_ahead="1 hour"))
     with pytest.raises(EventError, match="max_ahead=None is only for streams"):
-        ensue.match(streams.session.createDataFrame(table), PAIRS, **EVENTS, max_ahead=None)
+        ensue.match(
+            streams.session.createDataFrame(table), PAIRS, **EVENTS, options=ensue.StreamOptions(max_ahead=None)
+        )
     numbers = streams.frame(WHOLE, [(1, "A", "p")], name="numbers")
     with pytest.raises(EventError, match="the time column holds numbers"):
-        ensue.match(numbers, PAIRS, **EVENTS, watermark=1, max_ahead="1 hour")
+        ensue.match(numbers, PAIRS, **EVENTS, watermark=1, options=ensue.StreamOptions(max_ahead="1 hour"))
     instants = streams.frame(INSTANTS, [(at(1), "A", "p")], name="instants")
     own = instants.withWatermark("at", "1 second")
     with pytest.raises(EventError, match="own withWatermark"):
-        ensue.match(own, SECONDS, **EVENTS, max_ahead="1 hour")
+        ensue.match(own, SECONDS, **EVENTS, options=ensue.StreamOptions(max_ahead="1 hour"))
     for bad in (3, "soon", timedelta(days=-1)):
         with pytest.raises(EventError, match="not a length of time"):
-            ensue.match(instants, SECONDS, **EVENTS, watermark="1 second", max_ahead=bad)
+            ensue.match(instants, SECONDS, **EVENTS, watermark="1 second", options=ensue.StreamOptions(max_ahead=bad))
 
 
 def test_a_concern_is_said_once():

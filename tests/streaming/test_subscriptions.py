@@ -82,7 +82,9 @@ def test_no_events_at_all(spark):
 @pytest.mark.slow
 def test_a_stream_gives_what_is_found_here(spark, tmp_path):
     events, fleet = trucks(), fleet_of(texts())
-    matches = ensue.match(stream(spark, tmp_path, cut(events, 6)), fleet, watermark=0, key_groups=3)
+    matches = ensue.match(
+        stream(spark, tmp_path, cut(events, 6)), fleet, watermark=0, options=ensue.StreamOptions(key_groups=3)
+    )
     ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True)
     assert rows(pq.read_table(tmp_path / "out")) == rows(ensue.match(events, fleet))
 
@@ -91,7 +93,7 @@ def test_the_set_changes_between_micro_batches(spark, tmp_path):
     fleet = fleet_of({"left 0": LEFT.format(id=0), "left 1": LEFT.format(id=1)}, tmp_path / "set")
     other = ensue.Subscriptions(time="t", location=("x", "y"), regions={"Depot": DEPOT}, folder=tmp_path / "set")
     parts = cut(trucks(), 9)
-    matches = ensue.match(stream(spark, tmp_path, parts), fleet, watermark=0, key_groups=2)
+    matches = ensue.match(stream(spark, tmp_path, parts), fleet, watermark=0, options=ensue.StreamOptions(key_groups=2))
     found = []
 
     def deliver(batch, number):

@@ -55,9 +55,15 @@ def random_evictable(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found = ensue.match(
-                    events, text, time=nature.columns, type="type", structure=structure,
-                    emit_timeouts=emit_timeouts,
-                )  # fmt: skip
+                    events,
+                    text,
+                    time=nature.columns,
+                    type="type",
+                    options=[
+                        ensue.OutputOptions(emit_timeouts=emit_timeouts),
+                        ensue.PlannerOptions(structure=structure),
+                    ],
+                )
         except EnsueError:
             continue
         if 0 < found.num_rows < 300:

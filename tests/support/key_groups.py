@@ -13,11 +13,12 @@ from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.row_pattern import RowPatternQuery
+from ensue.options import OutputOptions
 from ensue.parser.registry import parse
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.runtime.options import NO_ARCHIVES, AccessOptions, ArchiveSet, RunOptions
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_spec import Name, QuerySpec
+from ensue.runtime.run_options import NO_ARCHIVES, ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import BATCH, ROW, MicroBatch, SubscriptionVersion
 from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history
@@ -40,7 +41,6 @@ from ensue.vector.take import create_empty_table
 from support.task_caches import forget_live
 
 Texts = str | Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery | Mapping[Name, Any] | Sequence[Any]
-ANY_ACCESS = AccessOptions()
 
 
 def workload_of(
@@ -62,7 +62,6 @@ def workload_of(
     planning: PlannerOptions = DEFAULT_OPTIONS,
     streaming: bool = True,
     archive_set: ArchiveSet = NO_ARCHIVES,
-    access: AccessOptions = ANY_ACCESS,
 ) -> Workload:
     """The workload of some queries over a stream."""
 
@@ -75,8 +74,8 @@ def workload_of(
         named = queries if isinstance(queries, Mapping) else dict(enumerate(queries))
         asked = tuple(QuerySpec(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
     wishes = RunOptions(
-        emit_timeouts=emit_timeouts, levels=levels, trace=trace, flat=flat, streaming=streaming,
-        planning=planning, access=access,
+        streaming=streaming, planning=planning,
+        output=OutputOptions(emit_timeouts=emit_timeouts, levels=levels, trace=trace, flat=flat),
     )  # fmt: skip
     source = SourceSchema(arrow, time, type, order, location, by_type, space)
     return Workload(asked, source, wishes, key_groups, deliver_late, archive_set)

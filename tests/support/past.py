@@ -15,10 +15,10 @@ from ensue.runtime.query_kinds import QueryKind
 from ensue.vector.event_table import sort_events
 
 
-def judged(
-    events: Any, query: Any, kind: QueryKind, *, time: Any, type: str, archives: Any, archive: Any = None, **_: Any
-) -> pa.Table:
+def judged(events: Any, query: Any, kind: QueryKind, *, time: Any, type: str, archives: Any, **_: Any) -> pa.Table:
     """The rows by the reference semantics: a struct for each event, a list for Kleene."""
+    archived = ensue.Archives.wrap(archives)
+    archives, archive = archived.archives, archived.own
     table, shape = read_event_table(events, time=time, type=type)
     live = sort_events(table, shape)
     shapes = {name: one.shape for name, one in archives.items()}

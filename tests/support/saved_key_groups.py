@@ -12,7 +12,7 @@ from ensue.operators.subscriptions.subscription_operator import (
     RoutedSubscriptionStage,
     SubscriptionTaskMatcher,
 )
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
@@ -42,9 +42,7 @@ def matcher(folder: Path) -> SubscriptionTaskMatcher:
     log.append([SubscriptionChange.cancel("gone")])
     source = SourceSchema(EVENTS, "t", location=("x", "y"))
     output = OutputTable(0, "", build_notification_schema(source.shape), 0, None)
-    stage = RoutedSubscriptionStage(
-        SubscriptionsSpec(log, log.latest()), source, output, MatcherLimits(), streaming=True
-    )
+    stage = RoutedSubscriptionStage(SubscriptionsSpec(log, log.latest()), source, output, Limits(), streaming=True)
     return stage.matcher(0, 1)
 
 

@@ -13,8 +13,8 @@ from ensue.ir.query import Query
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
-from ensue.planner.limits import MatcherLimits
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.vector.event_table import StreamSchema, create_schema
@@ -57,7 +57,7 @@ def matcher_of(
     fleet = SubscriptionSet(shape, key_groups=key_groups)
     for name, text in texts.items():
         fleet.take(SubscriptionChange.add(name, text, language="patterns"), 1)
-    matcher = SubscriptionMatcher(fleet, MatcherLimits(), key_group)
+    matcher = SubscriptionMatcher(fleet, Limits(), key_group)
     matcher.version = 1
     return matcher
 

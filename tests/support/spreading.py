@@ -17,7 +17,7 @@ import pyarrow as pa
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeKind
 from ensue.operators.subscriptions.catalog.version_pins import find_version_start, pin_version
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.runtime.job_fingerprint import FORMAT
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceSchema
@@ -25,7 +25,7 @@ from ensue.runtime.stage import BATCH, ROW, InputFilter, OutputTable, RoutedEven
 
 RESULT = pa.schema({"match_id": pa.string(), "subscription": pa.string(), "at": pa.int64(), "n": pa.int64()})
 EVENTS = pa.schema({"at": pa.int64(), "k": pa.string()})
-READS, LIMITS = InputFilter(None), MatcherLimits()
+READS, LIMITS = InputFilter(None), Limits()
 ADDED = pa.schema({"__who": pa.list_(pa.string())})
 
 
@@ -49,7 +49,7 @@ class CountingStage:
     takes: Mapping = field(default_factory=dict)
     hold: int = 0
     arrival: tuple = (BATCH, ROW)
-    limits: MatcherLimits = LIMITS
+    limits: Limits = LIMITS
     added: pa.Schema = ADDED
 
     def spread(self, events, key_groups, batch):

@@ -139,7 +139,7 @@ class _Layering:
                 raise _build_error(
                     "ALL EVENTS returns rows for the events of a match, not complex events"
                     if not on_top
-                    else "trace=True cannot be combined with ALL EVENTS",
+                    else "ensue.OutputOptions(trace=True) cannot be combined with ALL EVENTS",
                     "leave out ALL EVENTS",
                     definition,
                 )
@@ -183,7 +183,7 @@ class _Layering:
             why = "other layers identify its events by their match_id"
             reject_column(definition.query, "match_id", why)
         if members and MEMBERS in visible:
-            why = "trace=True adds a column of that name with the events of a match"
+            why = "ensue.OutputOptions(trace=True) adds a column of that name with the events of a match"
             reject_column(definition.query, MEMBERS, why)
 
 

@@ -38,8 +38,8 @@ class LiveSession:
     def __init__(self, reader: LiveEventReader, workload: Workload, options: SourceOptions) -> None:
         delay = parse_watermark_delay(options.watermark, workload.source.shape)
         self._reader = reader
-        self._drops = options.bad_events == "drop"
-        self.work = LiveWorkload(workload, delay, options.bad_events)
+        self._drops = options.stream.drops_bad_events
+        self.work = LiveWorkload(workload, delay, options.stream.bad_events)
         self._one = workload.is_single and len(workload.outputs) == 1
 
     def feed(self, events: Any) -> LiveResult:
@@ -91,9 +91,12 @@ class LiveSession:
         return self.work.dropped
 
     def late_events(self) -> pa.Table:
-        """Return the late events since the last call, of `live(..., late_events="deliver")`."""
+        """Return the late events since the last call, with `StreamOptions(late_events="deliver")`."""
         if not self.work.workload.deliver_late:
-            raise EventError('late events are only counted\n  hint: ensue.live(..., late_events="deliver")')
+            raise EventError(
+                "late events are only counted\n"
+                '  hint: ensue.live(..., options=ensue.StreamOptions(late_events="deliver"))'
+            )
         return self.work.take_late_events()
 
     # ---------------------------------------------------------------------------- state

@@ -35,7 +35,7 @@ def read(events: Any, options: SourceOptions) -> tuple[pa.Table, SourceSchema]:
         options = replace(options, time=arranged.time, order=arranged.order)
         shape = create_schema(events.schema, time=options.time, type=options.type, order=options.order)
         return events, SourceSchema.from_options(shape, options)
-    drop = options.bad_events == "drop"
+    drop = options.stream.drops_bad_events
     table, shape = read_event_table(events, time=options.time, type=options.type, order=options.order, drop=drop)
     return table, SourceSchema.from_options(shape, options)
 
@@ -48,7 +48,7 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
 def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping[Name, pa.Table]:
     """Match a table of events and return an Arrow table for each output."""
     unsorted, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
-    events = sort_events(unsorted, workload.source.shape, options.bad_events, workload.types, rows)
+    events = sort_events(unsorted, workload.source.shape, options.stream.bad_events, workload.types, rows)
     seen = events if rows is None else unsorted
     for work in workload.works:
         for prepared in work.expected:

@@ -186,7 +186,8 @@ def _parse_times(name: str, text: pa.ChunkedArray, kind: CellKind, *, drop: bool
         raise EventError(
             f"{shown!r} in row {bad[0]} of '{name}' is not an ISO time such as "
             "2026-03-14T09:30:00Z\n"
-            '  hint: cast the column to a timestamp, or pass bad_events="drop" to skip such events'
+            "  hint: cast the column to a timestamp, or skip such events by "
+            'ensue.StreamOptions(bad_events="drop")'
         )
     return read(_without_rows(text, bad))
 

@@ -26,14 +26,13 @@ UNNAMED_QUERY = "top"  # the name of an unnamed query
 ALL = "all"
 
 
-def build_output_arguments(options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery) -> dict[str, Any]:
-    """Return the arguments levels= and trace= of `ensue.match`."""
-    arguments: dict[str, Any] = {}
-    if options.levels is not None:
-        arguments["levels"] = _levels(options.levels, query)
-    if options.trace or options.picture:
-        arguments["trace"] = True
-    return arguments
+def get_output_options(options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery) -> ensue.OutputOptions:
+    return ensue.OutputOptions(
+        levels=None if options.levels is None else _levels(options.levels, query),
+        trace=bool(options.trace or options.picture),
+        flat=options.flat,
+        emit_timeouts=options.timeouts,
+    )
 
 
 def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | list[str]:
@@ -54,7 +53,7 @@ def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | li
 
 
 def split_levels(named: str) -> str | list[str]:
-    """Return the argument levels= of `ensue.match`."""
+    """Return the levels of `ensue.OutputOptions`."""
     return ALL if named == ALL else [name.strip() for name in named.split(",")]
 
 
@@ -153,11 +152,11 @@ def check_levels(query: Query | Hierarchy | ArchiveJoinQuery) -> None:
 
 
 def check_columns(
-    query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any], past: dict[str, Any]
+    query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any], archives: ensue.Archives | None
 ) -> None:
     """Raise an error if a query does not fit the columns of its events or archives."""
     if not isinstance(query, Hierarchy):
-        ensue.explain(query, events, **columns, **past)
+        ensue.explain(query, events, **columns, archives=archives)
         return
     from ensue.backends.input_tables import read_event_table
     from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy

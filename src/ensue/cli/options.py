@@ -15,9 +15,8 @@ from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.values import parse_duration
+from ensue.options import ACCESSES, EVICTION_POLICIES, Limits
 from ensue.parser.parameters import Parameters
-from ensue.planner.access_paths import ACCESSES
-from ensue.planner.limits import EVICTION_POLICIES
 
 _LIMIT_OPTIONS = """
 --memory SIZE  such as "4 GB", "50%%" or unlimited; default: a quarter of the memory
@@ -103,10 +102,9 @@ def parse_length(text: str | None) -> str | float | None:
         return text
 
 
-def get_limit_arguments(options: Namespace) -> dict[str, Any]:
-    """Return the limit arguments of `ensue.match`."""
+def get_limits(options: Namespace) -> Limits:
     names = ("memory", "max_matches", "max_partial_matches", "evict", "shed")
-    return {name: getattr(options, name) for name in names}
+    return Limits(**{name: getattr(options, name) for name in names})
 
 
 # ---------------------------------------------------------------------- planning
@@ -114,22 +112,18 @@ def get_limit_arguments(options: Namespace) -> dict[str, Any]:
 MEASURE = "measure"
 
 
-def get_planning_arguments(
+def get_planner_options(
     options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the planner arguments of `ensue.match`."""
-    return {
-        "statistics": _statistics(options.statistics, query, events, columns),
-        "off": tuple(options.off),
-        "structure": options.structure,
-    }
+) -> ensue.PlannerOptions:
+    statistics = _statistics(options.statistics, query, events, columns)
+    return ensue.PlannerOptions(statistics=statistics, off=options.off, structure=options.structure)
 
 
 def _statistics(
     source: str | None, query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any]
-) -> "ensue.Statistics | None":
+) -> ensue.Statistics:
     if source is None:
-        return None
+        return ensue.Statistics()
     if source == MEASURE:
         if events is None:
             raise UsageError("--statistics measure needs events: name some with --events")
@@ -148,20 +142,15 @@ def _statistics(
 # ---------------------------------------------------------------------- archives
 
 
-def get_archive_arguments(options: Namespace, columns: dict[str, Any]) -> dict[str, Any]:
-    """Return the archive arguments of `ensue.match`.
-
-    >>> get_archive_arguments(Namespace(archive=[], archive_key=[], access=None, latency=None), {})
-    {}
-    """
+def get_archives(options: Namespace, columns: dict[str, Any]) -> ensue.Archives | None:
     if not options.archive:
         for name in ("archive_key", "access", "latency"):
             if getattr(options, name):
                 option = name.replace("_", "-")
                 raise UsageError(f"--{option} is for archives: name one with --archive")
-        return {}
+        return None
     archives = dict(_archive(text, options, columns) for text in options.archive)
-    return {"archives": archives, "access": options.access, "latency": parse_length(options.latency)}
+    return ensue.Archives(archives, access=options.access, latency=parse_length(options.latency))
 
 
 def _archive(text: str, options: Namespace, columns: dict[str, Any]) -> tuple[str, Any]:

@@ -10,9 +10,9 @@ import ensue
 from ensue.cli import event_files, hierarchy_output, output, sql_command
 from ensue.cli.options import (
     MEASURE,
-    get_archive_arguments,
-    get_limit_arguments,
-    get_planning_arguments,
+    get_archives,
+    get_limits,
+    get_planner_options,
     get_text_options,
     parse_parameters,
     take_query,
@@ -59,12 +59,12 @@ def _run_one(options: Namespace) -> ExitCode:
     require_no_stream(options)
     require_pattern_options(options)
     hierarchy_output.check_levels(query)
-    arguments = hierarchy_output.build_output_arguments(options, query)
+    returned = hierarchy_output.get_output_options(options, query)
     hierarchy_output.require_folders(options, query)
     form = output.choose_format(options.format, options.output)
-    if "levels" in arguments or (isinstance(query, Hierarchy) and query.emit):
+    if returned.levels is not None or (isinstance(query, Hierarchy) and query.emit):
         form = hierarchy_output.choose_format_of_several(options, "several levels")
-    result, seconds = _find_matches(query, options, form, arguments)
+    result, seconds = _find_matches(query, options, form, returned)
     if isinstance(result, Mapping):
         hierarchy_output.write_each(result, options)
         print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
@@ -82,7 +82,7 @@ def _run_one(options: Namespace) -> ExitCode:
     return ExitCode.FINE
 
 
-def _find_matches(queries: Any, options: Namespace, form: str, arguments: dict[str, Any]) -> tuple[Any, float]:
+def _find_matches(queries: Any, options: Namespace, form: str, returned: ensue.OutputOptions) -> tuple[Any, float]:
     """Match the events; return the result, None if Spark has written it, and the seconds."""
     if not options.events:
         raise UsageError("there are no events\n  hint: use --events FILE for a file, --stream SOURCE for a stream")
@@ -91,38 +91,41 @@ def _find_matches(queries: Any, options: Namespace, form: str, arguments: dict[s
     if options.engine != "spark":
         events = event_files.read_local(files, get_text_options(options))
         columns = event_columns(events, options)
-        result = match_events(events, queries, options, columns, progress=True, **arguments)
+        result = match_events(events, queries, options, columns, returned, progress=True)
         return result, time.perf_counter() - began
     from ensue.backends.spark import session as spark_session
 
     print_notice("starting Spark ...")
     events = event_files.read_spark(files, get_text_options(options))
     columns = event_columns(events, options)
-    result = match_events(events, queries, options, columns, **arguments)
+    result = match_events(events, queries, options, columns, returned)
     if isinstance(result, Mapping):
         result = result.cache() if hasattr(result, "cache") else result
         result = {name: spark_session.collect(result[name]) for name in result}
     else:
-        result = sql_command.write_or_collect(result, options, form if not arguments else "table")
+        form = "table" if returned.trace or returned.levels is not None else form
+        result = sql_command.write_or_collect(result, options, form)
     return result, time.perf_counter() - began
 
 
-def match_events(events: Any, queries: Any, options: Namespace, columns: dict[str, Any], **arguments: Any) -> Any:
+def match_events(
+    events: Any,
+    queries: Any,
+    options: Namespace,
+    columns: dict[str, Any],
+    returned: ensue.OutputOptions,
+    *,
+    stream: ensue.StreamOptions | None = None,
+    **arguments: Any,
+) -> Any:
     """Call `ensue.match` for one query, or for several by name."""
+    stream = stream or ensue.StreamOptions(bad_events=options.bad_events)
+    call_options: list[Any] = [get_limits(options), stream, returned]
     if not isinstance(queries, dict):
         sample = events if options.stream is None else None
-        arguments |= get_planning_arguments(options, queries, sample, columns)
-    return ensue.match(
-        events,
-        queries,
-        **columns,
-        **get_archive_arguments(options, columns),
-        **get_limit_arguments(options),
-        **arguments,
-        bad_events=options.bad_events,
-        emit_timeouts=options.timeouts,
-        flat=options.flat,
-    )
+        call_options.append(get_planner_options(options, queries, sample, columns))
+    archives = get_archives(options, columns)
+    return ensue.match(events, queries, **columns, archives=archives, options=call_options, **arguments)
 
 
 def _read_query(
@@ -148,8 +151,10 @@ def explain(options: Namespace) -> ExitCode:
         raise UsageError("--analyze runs the query: name events with --events")
     read_all = options.analyze or options.statistics == MEASURE
     events, columns = _read_sample(options, rows=None if read_all else _SCHEMA_ROWS)
-    planned = get_planning_arguments(options, query, events, columns)
-    planned |= get_archive_arguments(options, columns)
+    planned: dict[str, Any] = {
+        "options": get_planner_options(options, query, events, columns),
+        "archives": get_archives(options, columns),
+    }
     text = ensue.explain(query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel)
     get_output_console().print(text, markup=False, soft_wrap=True)
     if options.picture:
@@ -168,7 +173,7 @@ def check(options: Namespace) -> ExitCode:
     hierarchy_output.check_levels(query)
     events, columns = _read_sample(options)
     if events is not None:
-        hierarchy_output.check_columns(query, events, columns, get_archive_arguments(options, columns))
+        hierarchy_output.check_columns(query, events, columns, get_archives(options, columns))
     fits = "the query fits the events" if events is not None else "the query is valid"
     get_output_console().print(f"ok: {fits}")
     return ExitCode.FINE
@@ -210,8 +215,9 @@ def _run_several(options: Namespace) -> ExitCode:
         hierarchy_output.name_outputs(queries)  # report invalid file names before events are read
     hierarchy_output.choose_format_of_several(options, "several queries")
     named = options.levels
-    arguments = {} if named is None else {"levels": hierarchy_output.split_levels(named)}
-    results, seconds = _find_matches(queries, options, "table", arguments)
+    levels = None if named is None else hierarchy_output.split_levels(named)
+    returned = ensue.OutputOptions(levels=levels, flat=options.flat, emit_timeouts=options.timeouts)
+    results, seconds = _find_matches(queries, options, "table", returned)
     hierarchy_output.write_each(results, options)
     print_notice(f"{len(queries)} queries in {seconds:.2f} s")
     if options.output != "-":

@@ -179,14 +179,14 @@ def _without_rows(tables: Any) -> Any:
 
 
 def _run_query(query: Sql, tables: Any, options: Namespace | None = None, **spark: Any) -> Any:
-    limits: dict[str, Any] = {}
+    limits = ensue.Limits()
     if options is not None:
-        limits = {"memory": options.memory, "max_matches": options.max_matches}
+        limits = ensue.Limits(memory=options.memory, max_matches=options.max_matches)
     if isinstance(query, RowPatternQuery):
-        return ensue.match(tables, query, **limits)
+        return ensue.match(tables, query, options=limits)
     values = query.parameters.values
     try:
-        return ensue.sql(query.text, params=values, tables=tables, **spark, **limits)
+        return ensue.sql(query.text, params=values, tables=tables, **spark, options=limits)
     except QueryError as error:
         raise _with_option(error, tables) from None
 
@@ -273,7 +273,7 @@ def _explain_over_tables(
 
     def recognize(clause: ClauseText, relation: pa.Table) -> pa.Table:
         texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
-        matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), {})
+        matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), ensue.Limits())
         return matched
 
     try:

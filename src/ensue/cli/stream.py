@@ -45,7 +45,7 @@ def run_stream(options: Namespace) -> ExitCode:
     parameters.require_used()
     require_pattern_options(options)
     hierarchy_output.check_levels(query)
-    arguments = hierarchy_output.build_output_arguments(options, query)
+    returned = hierarchy_output.get_output_options(options, query)
     hierarchy_output.require_folders(options, query)
     watermark = _check_options(options)
     sources_by_type = parse_sources(options.stream, declared=options.schema is not None)
@@ -66,10 +66,13 @@ def run_stream(options: Namespace) -> ExitCode:
             query,
             options,
             columns,
-            **arguments,
+            returned,
             watermark=watermark,
-            max_ahead=_max_ahead(options.max_ahead),
-            late_events="count" if options.late is None else "deliver",
+            stream=ensue.StreamOptions(
+                bad_events=options.bad_events,
+                max_ahead=_max_ahead(options.max_ahead),
+                late_events="count" if options.late is None else "deliver",
+            ),
         )
     target_name = "this terminal" if options.output == "-" else options.output
     title = f"{', '.join(options.stream)} -> {target_name}"
@@ -112,7 +115,7 @@ def _check_options(options: Namespace) -> str | float:
     if options.trace or options.picture:
         raise UsageError(
             "--trace and --picture work on files, not on a --stream\n"
-            "  hint: ensue.trace(row) expands any row of ensue.match(..., trace=True)"
+            "  hint: ensue.trace(row) expands any row of a match with ensue.OutputOptions(trace=True)"
         )
     if options.flush and not options.once:
         raise UsageError("--flush needs --once: only a stream that ends can be flushed")
@@ -140,7 +143,7 @@ def _check_options(options: Namespace) -> str | float:
 
 
 def _max_ahead(text: str | None) -> str | None:
-    """Convert --max-ahead to the argument of `ensue.match`."""
+    """Convert --max-ahead to the value of `ensue.StreamOptions`."""
     if text is None:
         return "usual"
     if text.lower() == "none":

@@ -28,9 +28,9 @@ from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import iterate_operator_calls
 from ensue.ir.user_operator import OperatorInputs
+from ensue.options import UNLIMITED, Limits
 from ensue.planner.evictability import skips_in_order
 from ensue.planner.join_order import Cardinalities
-from ensue.planner.limits import UNLIMITED, MatcherLimits
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.planner import choose_plan, get_structure_name
@@ -195,7 +195,7 @@ class AdaptiveEngine:
         *,
         memo: str = "",
         nullable: bool = False,
-        limits: MatcherLimits = UNLIMITED,
+        limits: Limits = UNLIMITED,
     ) -> None:
         assert why_not_adaptive(plan) is None
         self.engine = Engine(plan, schema, unit, nullable=nullable, counted=True, limits=limits)

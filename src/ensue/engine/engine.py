@@ -20,9 +20,9 @@ from ensue.engine.match_selection import OrderedSkipStrategy, create_skip_strate
 from ensue.engine.memory_budget import MemoryBudget
 from ensue.engine.program import Program
 from ensue.engine.scan import Scan, ScannedBatch
+from ensue.options import UNLIMITED, Limits
 from ensue.physical.state_tables import Table
 from ensue.physical.structure import USED
-from ensue.planner.limits import UNLIMITED, MatcherLimits
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import MatcherCounters, PassCount
 from ensue.schema import Schema
@@ -52,7 +52,7 @@ class Engine:
         *,
         nullable: bool = False,
         counted: bool = False,
-        limits: MatcherLimits = UNLIMITED,
+        limits: Limits = UNLIMITED,
         program: Program | None = None,
     ) -> None:
         """`program`: the compiled plan, if it is cached."""

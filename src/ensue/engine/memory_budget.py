@@ -12,7 +12,7 @@ from ensue.errors import LimitError
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.ir.traversal import find_subset_variables, get_kleene_variables
-from ensue.planner.limits import MatcherLimits, format_size
+from ensue.options import Limits, format_size
 from ensue.schema import Schema, ValueKind
 from ensue.vector.arrow_types import Unit
 
@@ -65,7 +65,7 @@ UNKNOWN = 8 << 30  # assumed where the system reports no size
 WAY_BYTES = 1_000  # estimated size of a binding as Python objects
 MOST_TEXT = 300  # characters of a query in an error message
 MOST_ROWS = (1 << 31) - 1  # links between rows have 32 bits
-_MORE = 'max_matches=, max_partial_matches= and memory= allow more, as in memory="8 GB"'
+_MORE = 'ensue.Limits(max_matches=..., max_partial_matches=..., memory="8 GB") allows more'
 _BOUNDS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -98,7 +98,7 @@ class MemoryUsage:
 class MemoryBudget:
     """Checks the usage of one matcher against its limits."""
 
-    def __init__(self, limits: MatcherLimits, query: Query, schema: Schema, unit: Unit) -> None:
+    def __init__(self, limits: Limits, query: Query, schema: Schema, unit: Unit) -> None:
         self.limits = limits
         self.size = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         self._query = query
@@ -156,9 +156,9 @@ class MemoryBudget:
 
     def _format_limit(self) -> str:
         limits = self.limits
-        if limits.memory is not None:
-            return f"and memory= allows {format_size(self.size)}"
-        share = f"{limits.share:.0%} of this machine's"
+        if limits.memory_size is not None:
+            return f"and ensue.Limits(memory=...) allows {format_size(self.size)}"
+        share = f"{limits.memory_share:.0%} of this machine's"
         shared = ", shared by its cores" if limits.per_core else ""
         return f"and it may take {format_size(self.size)} ({share}{shared})"
 

@@ -26,7 +26,7 @@ from ensue.engine.state_format import (
 )
 from ensue.ir.expression import FieldRef, Literal
 from ensue.ir.traversal import iterate_nodes
-from ensue.planner.limits import UNLIMITED, MatcherLimits
+from ensue.options import UNLIMITED, Limits
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.reference import compute_certain_time, is_absence_violated
 from ensue.schema import Schema
@@ -135,7 +135,7 @@ class InnerPatternMatcher:
 class AbsenceEngine(ReferenceEngine):
     """Matches a pattern that is only an absence until a constant time. It stores no events."""
 
-    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: MatcherLimits = UNLIMITED) -> None:
+    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: Limits = UNLIMITED) -> None:
         super().__init__(plan, schema, unit, limits)
         assert all(isinstance(end, Literal) for end in get_interval_ends(plan.query.pattern))
         until = compute_certain_time(plan.query.pattern, {})

@@ -35,7 +35,7 @@ from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.query import Query
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.traversal import get_kleene_variables, iterate_nodes, iterate_positive_atoms
-from ensue.planner.limits import UNLIMITED, MatcherLimits
+from ensue.options import UNLIMITED, Limits
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.reference import (
     Binding,
@@ -88,7 +88,7 @@ class ReferenceEngine:
     for the end of its window, when that has passed. With a window only its events are held.
     """
 
-    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: MatcherLimits = UNLIMITED) -> None:
+    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: Limits = UNLIMITED) -> None:
         self.allowance = MemoryBudget(limits, plan.query, schema, unit)
         self._kept = 0  # matches returned and still counted
         self._elsewhere = 0.0

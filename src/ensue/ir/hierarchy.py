@@ -19,7 +19,7 @@ class Definition(TextRepr):
     """`EVENT Incident AS ...;`: an event type that other patterns may use.
 
     >>> import ensue
-    >>> ensue.define("EVENT Rise AS SEQ(T a, T b) WHERE b.x > a.x", known=False)[0].name
+    >>> ensue.define("EVENT Rise AS SEQ(T a, T b) WHERE b.x > a.x")[0].name
     'Rise'
     """
 

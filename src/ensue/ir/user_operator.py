@@ -1,4 +1,4 @@
-"""User-defined operators S = (Q, F, Z), their registry, and the analysis of their functions.
+"""User-defined operators S = (Q, F, Z), and the analysis of their functions.
 
 Q decides whether events combine, F computes the start, the end and the attributes of the result,
 and Z declares the attributes.
@@ -206,7 +206,7 @@ class UserOperator:
     its assumed selectivity until it is measured.
 
     >>> import ensue
-    >>> near = ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most, known=False)
+    >>> near = ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most)
     >>> near.name, near.parameters
     ('near', ('most',))
     """
@@ -346,32 +346,14 @@ def _read_attributes(name: str, z: Mapping[str, str], f: Function | None) -> tup
     return tuple(attributes)
 
 
-_KNOWN: dict[str, UserOperator] = {}
-
-
-def register_operator(new: UserOperator) -> UserOperator:
-    """Registers an operator for all queries of this process; it replaces one of the same name."""
-    _KNOWN[new.name] = new
-    return new
-
-
-def find_operator(name: str, others: Iterable[UserOperator], span: Span | None) -> UserOperator:
-    """Returns the operator of a name: one of `others`, or a registered one."""
-    known = _KNOWN | {other.name: other for other in others}
+def find_operator(name: str, operators: Iterable[UserOperator], span: Span | None) -> UserOperator:
+    """Returns the operator of a name among those that a call was given."""
+    known = {operator.name: operator for operator in operators}
     if name in known:
         return known[name]
     near = did_you_mean(name, [*known, *(g for g in GROUPS if g != name)])
     if near is not None and not near.startswith("did"):
         *most, last = GROUPS
         near = f"{', '.join(most)} and {last} are known" + "".join(f", {n}" for n in known)
-        near += "; ensue.operator(...) adds others"
+        near += "; definitions=ensue.operator(...) adds others"
     raise QueryError(f"unknown operator '{name}'", hint=near, span=span)
-
-
-def get_registered_operators() -> tuple[UserOperator, ...]:
-    """Returns the operators that all queries of this process know."""
-    return tuple(_KNOWN.values())
-
-
-def is_registered(name: str) -> bool:
-    return name in _KNOWN

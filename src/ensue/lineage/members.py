@@ -52,8 +52,8 @@ def read_members(match: Any) -> MemberNode:
         if not events:
             raise EnsueError(
                 "this match does not contain its members\n"
-                "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
-                "flat=True"
+                "  hint: ensue.match(..., options=ensue.OutputOptions(trace=True)) gives matches a column "
+                "'members', without flat=True"
             )
         row = {**row, "members": events}
     return _build_complex("", row, ())

@@ -27,9 +27,6 @@ _NAME = re.compile(r"EVENT\s+(?P<name>`(?:[^`]|``)*`|\w+)", re.IGNORECASE)
 _BEGINS = re.compile(r"(?P<word>IMPORT|EMIT)(?!\w)", re.IGNORECASE)
 
 
-_registered: dict[str, Definition] = {}
-
-
 def parse_definitions(
     text: str,
     folder: Path | None = None,
@@ -55,11 +52,6 @@ def parse_definitions(
     return tuple(definitions)
 
 
-def register_definitions(definitions: Iterable[Definition]) -> None:
-    """Registers definitions that all later queries may use."""
-    _registered.update({d.name: d for d in definitions})
-
-
 def parse_pattern_text(
     text: str,
     folder: Path | None = None,
@@ -70,13 +62,13 @@ def parse_pattern_text(
 ) -> Query | Hierarchy | ArchiveJoinQuery:
     """Parses a query, also one with JOIN ARCHIVE, or definitions with a query that uses them.
 
-    Imported files are searched in `folder`, by default the current one. `definitions` are known
-    in addition to the registered ones; those of the text take precedence.
+    Imported files are searched in `folder`, by default the current one. Of two definitions of the
+    same name, that of the text takes precedence over that of `definitions`.
 
     >>> parse_pattern_text("EVENT Hot AS SEQ(T a, T b) WITHIN 5; SEQ(Hot x, Hot y)").names
     ('Hot',)
     """
-    external = {**_registered, **{d.name: d for d in definitions}}
+    external = {d.name: d for d in definitions}
     positions = list(_statements(text))
     if _is_one(text, positions):
         match parse_statement(text, operators, parameters):
@@ -103,8 +95,8 @@ def _is_one(text: str, positions: list[Span]) -> bool:
 
 
 def add_definitions(query: Query, definitions: Iterable[Definition] = ()) -> Query | Hierarchy:
-    """Adds the given and the registered definitions that a query uses."""
-    external = {**_registered, **{d.name: d for d in definitions}}
+    """Adds the definitions that a query uses."""
+    external = {d.name: d for d in definitions}
     external.pop(query.name or "", None)
     if not any(name in external for name in get_pattern_types(query)):
         return query

@@ -12,7 +12,7 @@ from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.expression import Expr
 from ensue.ir.query import Query
-from ensue.ir.user_operator import UserOperator, get_registered_operators
+from ensue.ir.user_operator import UserOperator
 from ensue.parser.clauses import (
     build_choose,
     build_column,
@@ -32,7 +32,7 @@ _WIDEST = 32  # most levels that a chain of and/or adds
 
 
 def parse(text: str, operators: Iterable[UserOperator] = ()) -> Query:
-    """Parses a query over one stream; `operators` are known in addition to the registered ones.
+    """Parses a query over one stream, which may use these operators.
 
     >>> query = parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours")
     >>> query.strategy.value
@@ -62,7 +62,7 @@ def parse_statement(
     if parameters.values:
         return _read(text, tuple(operators), parameters)
     try:
-        return _read_cached(text, tuple(operators), get_registered_operators())
+        return _read_cached(text, tuple(operators))
     except QueryError:
         if ":" not in text:
             raise
@@ -70,9 +70,7 @@ def parse_statement(
 
 
 @lru_cache(maxsize=256)
-def _read_cached(
-    text: str, operators: tuple[UserOperator, ...], _registered: tuple[UserOperator, ...]
-) -> Query | ArchiveJoinQuery:
+def _read_cached(text: str, operators: tuple[UserOperator, ...]) -> Query | ArchiveJoinQuery:
     """Caches texts without parameters, whose meaning depends only on the known operators."""
     return _read(text, operators, NO_PARAMETERS)
 

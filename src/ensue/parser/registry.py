@@ -13,7 +13,7 @@ from ensue.ir.hierarchy import Definition, Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.subscription import Subscription
-from ensue.ir.user_operator import UserOperator, is_registered
+from ensue.ir.user_operator import UserOperator
 from ensue.parser.definitions import parse_pattern_text
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.printing.pattern_printer import format_query
@@ -65,9 +65,7 @@ def claims_opsl(text: str) -> bool:
     prefix = _PREFIX.match(text, start)
     if prefix is None:
         return False
-    if prefix["word"]:
-        return not is_registered(prefix["word"])  # else it is a user-defined operator of patterns
-    return _has_separator(text, prefix.end())
+    return prefix["word"] is not None or _has_separator(text, prefix.end())
 
 
 def _has_separator(text: str, start: int) -> bool:
@@ -89,6 +87,17 @@ def claims_match_recognize(text: str) -> bool:
     True
     """
     return _MATCH_RECOGNIZE.match(text) is not None
+
+
+def _parse_patterns(
+    text: str,
+    folder: Path | None = None,
+    definitions: Iterable[Definition | UserOperator] = (),
+    parameters: Parameters = NO_PARAMETERS,
+) -> AnyQuery:
+    events = [one for one in definitions if isinstance(one, Definition)]
+    operators = [one for one in definitions if isinstance(one, UserOperator)]
+    return parse_pattern_text(text, folder, definitions=events, operators=operators, parameters=parameters)
 
 
 def _parse_opsl(text: str, _folder: Path | None = None, regions: Mapping[str, str] = NO_REGIONS) -> Subscription:
@@ -135,20 +144,24 @@ def _show_clause(query: AnyQuery) -> str:
     )
 
 
-PATTERNS = Language(
-    "patterns", lambda _: True, parse_pattern_text, _show_pattern, ("definitions", "operators", "parameters")
-)
+PATTERNS = Language("patterns", lambda _: True, _parse_patterns, _show_pattern, ("definitions", "parameters"))
 OPSL = Language("opsl", claims_opsl, _parse_opsl, _show_opsl, ("regions",))
 SQL = Language("sql", claims_match_recognize, _parse_clause, _show_clause, ("parameters",))
 LANGUAGES: dict[str, Language] = {language.name: language for language in (PATTERNS, OPSL, SQL)}
 
 
-def detect_language(text: str) -> Language:
+def detect_language(text: str, definitions: Iterable[Definition | UserOperator] = ()) -> Language:
     """Detects the language of a text; texts that no other language claims are patterns.
+
+    So are texts that begin with an operator among `definitions`, whatever its name.
 
     >>> detect_language("MATCH_RECOGNIZE (PATTERN (A B+) DEFINE B AS price > 3)").name
     'sql'
     """
+    beginning = _BEGINNING.match(text)
+    prefix = _PREFIX.match(text, beginning.end() if beginning else 0)
+    if prefix is not None and prefix["word"] in {one.name for one in definitions}:
+        return PATTERNS
     others = (language for language in LANGUAGES.values() if language is not PATTERNS)
     return next((language for language in others if language.claims(text)), PATTERNS)
 
@@ -164,15 +177,15 @@ def parse(
     text: str,
     folder: Path | None = None,
     *,
-    definitions: Iterable[Definition] = (),
-    operators: Iterable[UserOperator] = (),
+    definitions: Iterable[Definition | UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] = NO_REGIONS,
     parameters: Parameters = NO_PARAMETERS,
 ) -> AnyQuery:
     """Parses a text in the language of this name, or in the one detected."""
-    parser = detect_language(text) if language is None else get_language(language)
-    arguments: dict[str, Any] = {"definitions": tuple(definitions), "operators": tuple(operators), "regions": regions}
+    definitions = tuple(definitions)
+    parser = detect_language(text, definitions) if language is None else get_language(language)
+    arguments: dict[str, Any] = {"definitions": definitions, "regions": regions}
     for name, values in arguments.items():
         if values and name not in parser.takes:
             other = next(other.name for other in LANGUAGES.values() if name in other.takes)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from ensue.planner.limits import format_size
+from ensue.options import ACCESSES, format_size
 from ensue.planner.statistics import format_number
 
 
@@ -64,7 +64,6 @@ COSTS = ArchiveCosts(
 )  # fmt: skip
 
 
-ACCESSES = ("eager", "lazy", "grouped", "archive_first")
 PAPER_NAMES = {"eager": "ALAA", "lazy": "LLAA", "grouped": "SLLAA", "archive_first": "OLLAA"}
 
 # Assumptions without statistics.

@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ensue.errors import QueryError, did_you_mean
+from ensue.errors import EventError, QueryError, did_you_mean
+from ensue.options import Limits, list_names
 from ensue.planner import hierarchy_modules
 from ensue.planner.hierarchy_modules import PRECURSORS, HierarchyModule
-from ensue.planner.limits import MatcherLimits
 from ensue.planner.negation_pushdown import IN_CONSTRUCTION, PUSH
 from ensue.planner.rewrites import BY_SCHEMA, RULES
 from ensue.planner.statistics import ASSUMED, Statistics
@@ -28,33 +28,49 @@ def list_switches() -> tuple[str, ...]:
     return (*(rule.__name__ for rule in (*RULES, *BY_SCHEMA)), *CHOICES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerOptions:
-    """Planner options; equal query, schema and options give equal plans.
+    """How a query runs, which never changes its matches; equal options give equal plans.
 
-    >>> PlannerOptions(off=frozenset({"stakcs"}))
+    >>> PlannerOptions(off="stakcs")
     Traceback (most recent call last):
     ...
     ensue.errors.QueryError: there is no rule 'stakcs' to switch off
       hint: did you mean 'stacks'? Rules: flatten, ...
+
+    Args:
+        statistics: Statistics of the stream (see `statistics`), to find the cheapest plan.
+        off: Rules of the planner to switch off, one or several.
+        structure: The store of partial matches: "stacks", "runs", "tree", "compact" or
+            "reference".
+        adaptive: Measure the stream and switch to a plan that is clearly cheaper. Each change is
+            logged with its reason (logger `ensue.plan`).
     """
 
     statistics: Statistics = ASSUMED
-    off: frozenset[str] = frozenset()  # rules and choices to leave out, to measure their effect
+    off: Collection[str] = frozenset()  # a name, too; then a frozenset
     structure: str | None = None  # one of STRUCTURES, instead of the cheapest
-    shape: Shape | None = None  # of a join tree, instead of the cheapest
     adaptive: bool = False  # the plan may change while the stream runs
+    # set by Ensue
+    shape: Shape | None = None  # of a join tree, instead of the cheapest
     modules: tuple[HierarchyModule, ...] = ()  # of a hierarchy in a flat query
-    limits: MatcherLimits = field(default=MatcherLimits(), compare=False)  # affect no plan
+    limits: Limits = field(default=Limits(), compare=False)  # affect no plan
 
     def __post_init__(self) -> None:
+        if not isinstance(self.statistics, Statistics):
+            raise EventError(
+                f"statistics= is a {type(self.statistics).__name__}\n"
+                "  hint: ensue.statistics(events, query, ...) measures them, "
+                "ensue.Statistics.given(...) takes known figures"
+            )
+        object.__setattr__(self, "off", frozenset(list_names("off", self.off)))
         _require_known(self.off, list_switches(), "there is no rule '{}' to switch off", "Rules")
         if self.structure is not None:
             _require_known([self.structure], STRUCTURES, "there is no structure '{}'", "Structures")
 
     def disable(self, off: Collection[str]) -> "PlannerOptions":
         """The same options with more rules disabled."""
-        return replace(self, off=self.off | frozenset(off)) if off else self
+        return replace(self, off={*self.off, *off}) if off else self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that `from_dict` reads, without the limits, which a restart may change."""
@@ -70,17 +86,17 @@ class PlannerOptions:
     @classmethod
     def from_dict(cls, described: dict[str, Any] | None) -> "PlannerOptions":
         """Reads the options of a task from plain values; None gives the default options."""
-        per_core = MatcherLimits(per_core=True)
+        per_core = Limits(per_core=True)
         if described is None:
             return cls(limits=per_core)
         return cls(
-            Statistics.of(described["statistics"]),
-            frozenset(described["off"]),
-            described["structure"],
-            _shape(described["shape"]),
-            described["adaptive"],
-            tuple(map(HierarchyModule.from_dict, described.get("modules", ()))),
-            per_core,
+            statistics=Statistics.of(described["statistics"]),
+            off=described["off"],
+            structure=described["structure"],
+            shape=_shape(described["shape"]),
+            adaptive=described["adaptive"],
+            modules=tuple(map(HierarchyModule.from_dict, described.get("modules", ()))),
+            limits=per_core,
         )
 
     def text(self) -> str:

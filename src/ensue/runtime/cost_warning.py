@@ -11,8 +11,8 @@ from ensue.engine import memory_budget
 from ensue.engine.memory_budget import get_machine_memory
 from ensue.errors import LimitWarning
 from ensue.ir.traversal import find_subset_variables
+from ensue.options import Limits, format_size
 from ensue.planner.join_order import Cardinalities
-from ensue.planner.limits import MatcherLimits, format_size
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.statistics import PlanEstimate, Statistics, format_number
@@ -60,7 +60,7 @@ def predict_overflow(prepared: CompiledQuery, events: pa.Table | None = None) ->
     )
 
 
-def _find_exceeded_limit(limits: MatcherLimits, partial: float, found: float) -> str | None:
+def _find_exceeded_limit(limits: Limits, partial: float, found: float) -> str | None:
     """The limit that these numbers of partial matches and matches exceed; None: none."""
     size = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
     if partial * PARTIAL_MATCH_BYTES > size or found * MATCH_BYTES > size:

@@ -25,8 +25,8 @@ def split_result_modifiers(
             finishing[spec.number] = last
             if emit_timeouts and last.whole.grouped:
                 raise QueryError(
-                    "emit_timeouts=True cannot be combined with GROUP BY and TOTAL: partial "
-                    "matches would be counted as matches",
+                    "ensue.OutputOptions(emit_timeouts=True) cannot be combined with GROUP BY and TOTAL: "
+                    "partial matches would be counted as matches",
                     hint="leave one of them out",
                 )
         stripped.append(replace(spec, query=query))

@@ -12,10 +12,11 @@ from ensue.archives.archive import Archive
 from ensue.errors import QueryError, StateError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.user_operator import UserOperator, find_operator
+from ensue.options import OutputOptions
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.runtime.options import NO_ARCHIVES, AccessOptions, ArchiveSet, RunOptions
 from ensue.runtime.query_kinds import find_kind, get_kind
 from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
+from ensue.runtime.run_options import NO_ARCHIVES, ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 
 FORMAT = 3
@@ -39,19 +40,19 @@ def format_pipeline(
             "queries": [_describe_spec(spec) for spec in specs],
             **source.to_dict(),
             "key_groups": key_groups,
-            "emit_timeouts": options.emit_timeouts,
-            "levels": options.levels,
-            "trace": options.trace,
+            "emit_timeouts": options.output.emit_timeouts,
+            "levels": options.output.levels,
+            "trace": options.output.trace,
             "planning": None if planning == DEFAULT_OPTIONS else planning.to_dict(),
             "operators": {o.name: o.fingerprint for spec in specs for o in spec.operators},
             **({} if options.ids else {"ids": False}),
-            **({"flat": True} if options.flat else {}),
-            **_describe_archives(specs, options, archive_set),
+            **({"flat": True} if options.output.flat else {}),
+            **_describe_archives(specs, archive_set),
         }
     )
 
 
-def _describe_archives(specs: Sequence[QuerySpec], options: RunOptions, archive_set: ArchiveSet) -> dict[str, Any]:
+def _describe_archives(specs: Sequence[QuerySpec], archive_set: ArchiveSet) -> dict[str, Any]:
     """The archives that queries read."""
     names = {j.archive for spec in specs if isinstance(spec.query, ArchiveJoinQuery)
              for j in spec.query.joins}  # fmt: skip
@@ -62,8 +63,8 @@ def _describe_archives(specs: Sequence[QuerySpec], options: RunOptions, archive_
         "archives": {name: archive_set.archives[name].describe() for name in sorted(names)},
         "archive": archive_set.own,
         "cut": archive_set.cut,
-        "access": options.access.access,
-        "latency": options.access.latency,
+        "access": archive_set.access,
+        "latency": archive_set.latency,
     }
 
 
@@ -100,19 +101,20 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
         for described in stage["queries"]:
             query = resolve_name(get_kind(described["kind"]).parse)(described, known)
             specs[described["number"]] = QuerySpec(query, described["name"], described["number"])
-    first, levels = stages[0], stages[0]["levels"]
+    first = stages[0]
     return {
         "specs": tuple(specs[number] for number in sorted(specs)),
         "source": SourceSchema.from_dict(first),
         "options": RunOptions(
-            emit_timeouts=first["emit_timeouts"],
-            levels=tuple(levels) if isinstance(levels, list) else levels,
-            trace=first["trace"],
             streaming=True,
             planning=PlannerOptions.from_dict(first["planning"]),
-            access=AccessOptions(first.get("access"), first.get("latency")),
+            output=OutputOptions(
+                levels=first["levels"],
+                trace=first["trace"],
+                flat=first.get("flat", False),
+                emit_timeouts=first["emit_timeouts"],
+            ),
             ids=first.get("ids", True),
-            flat=first.get("flat", False),
         ),
         "key_groups": max(stage["key_groups"] for stage in stages),
         "archive_set": _reopen_archives(stages),
@@ -126,7 +128,9 @@ def _reopen_archives(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
 
     archives = {name: reopen_archive(values, _TABLES) for name, values in described.items()}
     first = stages[0]
-    return ArchiveSet(archives, first.get("archive"), first.get("cut"))
+    return ArchiveSet(
+        archives, first.get("archive"), first.get("cut"), access=first.get("access"), latency=first.get("latency")
+    )
 
 
 def find_started_set(identity: str) -> SubscriptionsSpec:
@@ -165,7 +169,7 @@ def restore_operators(used: Mapping[str, str], operators: Iterable[UserOperator]
         except QueryError:
             raise StateError(
                 f"the stream's query uses the operator {name}, which is not known here\n"
-                f"  hint: run its ensue.operator({name!r}, ...) first"
+                f"  hint: pass it, as in ensue.remaining(..., definitions=ensue.operator({name!r}, ...))"
             ) from None
         if found.fingerprint != fingerprint:
             raise StateError(

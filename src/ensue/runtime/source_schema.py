@@ -10,6 +10,7 @@ import pyarrow as pa
 from ensue.cached import cached_property
 from ensue.errors import EventError
 from ensue.ir.expression import Aggregate, Expr, FieldRef
+from ensue.options import DEFAULT, StreamOptions
 from ensue.runtime.tasks.watermark import WatermarkClock, create_clock
 from ensue.vector.arrow_types import time_unit
 from ensue.vector.column_values import Vector, from_arrow, to_arrow
@@ -76,12 +77,9 @@ def is_internal_column(name: str) -> bool:
     return name == PLACE or name.startswith(COMPUTED)
 
 
-DEFAULT = "usual"  # the default of an argument for which None has a meaning
-
-
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options of a call about its events: columns, bad and late events."""
+    """What a call says of its events: their columns, and how they are read."""
 
     time: str | tuple[str, str]
     type: str | None = None
@@ -89,37 +87,21 @@ class SourceOptions:
     location: str | tuple[str, str] | None = None
     space: str = "plane"
     arranging: InputOrderFactory | None = None  # where queries have ORDER BY themselves
-    bad_events: str = "raise"
     progress: Callable[[int, int], None] | None = None
-    # of streams
     watermark: Any = None
-    late_events: str = "count"
-    key_groups: int | None = None
-    max_ahead: Any = DEFAULT
+    stream: StreamOptions = StreamOptions()  # noqa: RUF009  it is frozen
     number: int = 1  # of the stream in one Spark query, for the names of its counters
-
-    def __post_init__(self) -> None:
-        if self.bad_events not in ("raise", "drop"):
-            raise EventError(f"bad_events must be 'raise' or 'drop', not {self.bad_events!r}")
 
     def require_table(self) -> None:
         """Raises an EventError for options of streams."""
         refused = {
-            "max_ahead": (DEFAULT, "in a table no event moves the others"),
-            "watermark": (None, "a table is sorted by time as a whole"),
-            "late_events": ("count", "in a table no event is late"),
+            "max_ahead": (self.stream.max_ahead, DEFAULT, "in a table no event moves the others"),
+            "watermark": (self.watermark, None, "a table is sorted by time as a whole"),
+            "late_events": (self.stream.late_events, "count", "in a table no event is late"),
         }
-        for name, (default, reason) in refused.items():
-            value = getattr(self, name)
+        for name, (value, default, reason) in refused.items():
             if value != default:
                 raise EventError(f"{name}={value!r} is only for streams: {reason}\n  hint: leave it out")
-
-    @property
-    def deliver_late(self) -> bool:
-        """Whether late events are delivered, not only counted."""
-        if self.late_events not in ("count", "deliver"):
-            raise EventError(f"late_events must be 'count' or 'deliver', not {self.late_events!r}")
-        return self.late_events == "deliver"
 
 
 @dataclass(frozen=True)

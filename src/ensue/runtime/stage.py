@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.ir.query import Query
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.match_table import flatten_schema, flatten_table
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.options import NO_ARCHIVES, ArchiveSet, RunOptions
 from ensue.runtime.query_spec import Name, QuerySpec
+from ensue.runtime.run_options import NO_ARCHIVES, ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import Rows, StreamSchema
@@ -208,7 +208,7 @@ class PipelineStage(Protocol):
         """The columns of the arrival order."""
 
     @property
-    def limits(self) -> MatcherLimits: ...
+    def limits(self) -> Limits: ...
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:
         """An empty matcher for a key group of a stream."""

@@ -17,10 +17,10 @@ from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
-from ensue.runtime.options import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, RunOptions
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_kinds import KINDS, find_kind
 from ensue.runtime.query_spec import QuerySpec
+from ensue.runtime.run_options import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
     InputFilter,
@@ -40,11 +40,11 @@ def plan_operators(
     specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, archive_set: ArchiveSet = NO_ARCHIVES
 ) -> tuple[QueryOperator, ...]:
     """Plans queries. Their outputs are numbered in the order of the call."""
-    if options.trace:  # a hierarchy without definitions reports the events of its matches
+    if options.output.trace:  # a hierarchy without definitions reports the events of its matches
         specs = [replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q for q in specs]
     if options.streaming:
         require_finite_result(specs)
-    specs, finishing = split_result_modifiers(specs, emit_timeouts=options.emit_timeouts)
+    specs, finishing = split_result_modifiers(specs, emit_timeouts=options.output.emit_timeouts)
     if archive_set.own is not None:
         from ensue.operators.archive_join.join_planner import require_columns
 
@@ -60,7 +60,7 @@ def plan_operators(
     for spec in specs:  # the last output is that of the query itself
         if spec.number in finishing:
             outputs[spec][-1] = replace(outputs[spec][-1], finishing=finishing[spec.number])
-    if options.flat:
+    if options.output.flat:
         outputs = {spec: [output.flatten() for output in outputs[spec]] for spec in outputs}
     for output in (output for of_one in outputs.values() for output in of_one):
         _ = output.finished  # raises before anything runs, if it cannot be sorted
@@ -154,9 +154,9 @@ class Workload:
         if self.options.streaming and self.archive_set.own is not None:
             if len(several) > 1:
                 raise QueryError(
-                    "archive= goes with queries that share one key: events that several key groups "
-                    "have would be archived several times",
-                    hint="ask for the others in a call of their own, without archive=",
+                    "the own archive of a stream goes with queries that share one key: events that several "
+                    "key groups have would be archived several times",
+                    hint="ask for the others in a call of their own, without own= of ensue.Archives",
                 )
             from ensue.operators.archive_join.join_operator import add_archive_writer
 

@@ -13,7 +13,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from ensue.errors import LimitError
-from ensue.planner.limits import MatcherLimits, format_size
+from ensue.options import Limits, format_size
 from ensue.service.access import get_user_limits
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.settings import ServiceLimits
@@ -162,9 +162,9 @@ def list_quotas(db: Connection, limit: str) -> list[float]:
     return [float(own[limit]) for own in quotas if limit in own]
 
 
-def compute_matcher_limits(db: Connection, limits: ServiceLimits) -> MatcherLimits:
+def compute_matcher_limits(db: Connection, limits: ServiceLimits) -> Limits:
     """The limits of the matcher: the highest values of any user."""
     matches, memory = (
         max([getattr(limits, name), *list_quotas(db, name)]) for name in ("matches_per_publish", "memory_per_user")
     )
-    return MatcherLimits(max_matches=max(1, int(matches)), memory=max(1.0, float(memory)))
+    return Limits(max_matches=max(1, int(matches)), memory=max(1.0, float(memory)))

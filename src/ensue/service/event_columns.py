@@ -10,6 +10,7 @@ from ensue.backends.live_backend import build_source, parse_watermark_delay
 from ensue.backends.live_rows import LiveEventReader
 from ensue.cached import cached_property
 from ensue.errors import EventError, ServiceError
+from ensue.options import StreamOptions
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.tasks.watermark import is_calendar_time
 from ensue.schema import ValueKind
@@ -27,7 +28,7 @@ class EventColumns:
         self.reader = LiveEventReader(pa.schema(schema), stream.time, stream.type, stream.order)
         self.arguments = SourceOptions(
             time=stream.time, type=stream.type, order=stream.order, location=stream.location,
-            space=stream.space, bad_events="drop", watermark=stream.watermark,
+            space=stream.space, stream=StreamOptions(bad_events="drop"), watermark=stream.watermark,
         )  # fmt: skip
         self.source: SourceSchema = build_source(self.reader, self.arguments)
         parse_watermark_delay(stream.watermark, self.shape)

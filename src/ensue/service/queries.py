@@ -19,7 +19,7 @@ from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatch
 from ensue.operators.subscriptions.subscription_set import compile_subscription_set
 from ensue.operators.subscriptions.subscription_why_not import explain_missing_match
 from ensue.operators.subscriptions.templates.template_engine import LEAST
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.stage import StageInput, run_to_end
 from ensue.service.errors import NotFoundError
@@ -87,7 +87,7 @@ def run_trial(
 
     cut = None
     matches: pa.Table | None = None
-    bounds = MatcherLimits.from_arguments(limits.trial_matches, None, max(LEAST, limits.memory_per_user))
+    bounds = Limits(max_matches=limits.trial_matches, memory=max(LEAST, limits.memory_per_user))
     while matches is None:
         try:
             ordered = sort_events(events, columns.shape)

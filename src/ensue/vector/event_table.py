@@ -402,7 +402,7 @@ def drop_bad_times(
             f"{count} of {table.num_rows} events have no usable time "
             f"(the first is row {int(relevant.argmax())}): it is missing, not a number, {infinite}"
             "or ends before it starts\n"
-            '  hint: repair them, or pass bad_events="drop" to leave them out'
+            '  hint: repair them, or pass ensue.StreamOptions(bad_events="drop") to leave them out'
         )
     return table.filter(pa.array(~bad)), count
 

@@ -28,7 +28,7 @@ from ensue.backends.spark.paths import escape_path, read_text_file, write_text_f
 from ensue.backends.spark.state_store import compute_state_keys, get_partition_id, get_stage_keys
 from ensue.backends.spark.stream_spec import StreamSpec
 from ensue.errors import EventError, StateError
-from ensue.runtime.options import History
+from ensue.options import History
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history
 from ensue.runtime.tasks.task_state import require_same_job
@@ -154,10 +154,10 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     session, workload = spec.frame.sparkSession, spec.workload
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     events = read_history(session, history, workload, since)
-    ahead = spec.source_options.max_ahead if spec.source_options.watermark is not None else None
+    ahead = spec.source_options.stream.max_ahead if spec.source_options.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.source_options.bad_events)
+        _match_chain(events, chain, spec.source_options.stream.bad_events)
         .withColumn("chain", sql.lit(number))
         .select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)

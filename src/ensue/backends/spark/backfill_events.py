@@ -202,7 +202,7 @@ def require_not_ahead(cut: BackfillCut, workload: Workload, max_ahead: MaxAhead)
     if max_ticks is not None and calendar and cut.at > now + max_ticks:
         raise EventError(
             f"the history ends at {workload.source.clock.format_time(cut.at)}, further ahead of the "
-            "clock than max_ahead= allows: all events of the stream would be before that\n"
+            "clock than max_ahead allows: all events of the stream would be before that\n"
             "  hint: fix the time of its newest event, or set until when it is complete: "
             "ensue.archive(..., complete=...)"
         )

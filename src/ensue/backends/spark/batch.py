@@ -88,7 +88,7 @@ def _run_chain(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> Dat
     """Run the stages of a chain; return their packed output."""
     if chain.spreads is not None:
         events = _relevant(frame, chain, options)
-        staged = events.mapInArrow(RouteEvents(chain, options.bad_events), _COLUMNS)
+        staged = events.mapInArrow(RouteEvents(chain, options.stream.bad_events), _COLUMNS)
     else:
         staged = _run_first_stage(frame, chain, options, FirstStage, _COLUMNS)
     for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
@@ -104,8 +104,8 @@ def _run_first_stage(
     reject_large_tables(chain)
     events, both = _relevant(frame, chain, options), CoPartitioning.from_pipeline(chain)
     if both is None:
-        return _by_first_key(events, chain).mapInArrow(first(chain, options.bad_events), schema)
-    apart = SplitArchives.split(both, lambda emptied: first(emptied, options.bad_events))
+        return _by_first_key(events, chain).mapInArrow(first(chain, options.stream.bad_events), schema)
+    apart = SplitArchives.split(both, lambda emptied: first(emptied, options.stream.bad_events))
     return both.shuffle(events).mapInArrow(apart, schema)
 
 
@@ -117,7 +117,7 @@ def _relevant(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> Data
     condition = build_relevance_filter(chain)
     if condition is not None:
         bad = is_without_time(chain.source.shape, chain.types)
-        frame = frame.filter(condition | bad if options.bad_events == "raise" else condition)
+        frame = frame.filter(condition | bad if options.stream.bad_events == "raise" else condition)
     return frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
 
 

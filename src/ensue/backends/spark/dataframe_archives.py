@@ -17,7 +17,7 @@ from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.frames import WholeStreamWarning, quote_name
 from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.errors import EventError
-from ensue.planner.limits import format_size
+from ensue.options import format_size
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.stage import ARRIVAL, ArchiveReadingStage
 from ensue.schema import ValueKind

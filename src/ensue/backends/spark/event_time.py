@@ -13,7 +13,7 @@ from ensue.backends.live_backend import parse_delay
 from ensue.backends.spark.frames import quote_name
 from ensue.errors import EventError
 from ensue.ir.values import parse_duration
-from ensue.runtime.source_schema import DEFAULT
+from ensue.options import DEFAULT
 from ensue.runtime.tasks.watermark import MAX_WATERMARK_MS, is_calendar_time
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema

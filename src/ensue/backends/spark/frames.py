@@ -110,7 +110,7 @@ def read_frame(
     """
     if options.arranging is None:
         time, type, order = options.time, options.type, options.order
-        drop = options.bad_events == "drop"
+        drop = options.stream.drops_bad_events
         return *read_dataframe(events, time=time, type=type, order=order, drop=drop), options
     if isinstance(events, Mapping):
         raise EventError(

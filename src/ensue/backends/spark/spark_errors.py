@@ -157,7 +157,7 @@ _TRANSLATIONS = (
         RunnerError,
         "a Python worker of Spark was killed, or crashed\n"
         "  hint: the machine may have run out of memory: run fewer tasks at a time, or set "
-        f"memory=; {_RESTART}",
+        f"ensue.Limits(memory=...); {_RESTART}",
     ),
     Translation(
         r"Python worker failed to connect back",

@@ -49,8 +49,8 @@ from ensue.backends.spark.stream_progress import (
 from ensue.backends.spark.stream_spec import STREAM_SPECS, PinnedStream, get_outer_query, get_stream_spec, pin_archives
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EnsueError, EventError
+from ensue.options import ALLOW, ArchiveWriter, History
 from ensue.progress_bars import ProgressDisplay, find_display
-from ensue.runtime.options import ALLOW, ArchiveWriter, History
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.backfill import BEFORE_CUT
 
@@ -244,7 +244,8 @@ def start_without_waiting(
     )
     if late is not None and not has_late_events:
         raise EventError(
-            'late= needs late events, and these matches have none\n  hint: ensue.match(..., late_events="deliver")'
+            "late= needs late events, and these matches have none\n"
+            '  hint: ensue.match(..., options=ensue.StreamOptions(late_events="deliver"))'
         )
     late_sink = _sink(late, ParquetBatches) if late is not None else None
     if isinstance(matches, SeveralMatches):

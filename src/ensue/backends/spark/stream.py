@@ -104,7 +104,7 @@ def read(events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions) 
 
 def key_groups(frame: DataFrame, options: SourceOptions) -> int:
     """Return the number of key groups, which is fixed for the life of a checkpoint."""
-    return get_key_group_count(frame, options.key_groups)
+    return get_key_group_count(frame, options.stream.key_groups)
 
 
 def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
@@ -136,12 +136,14 @@ def build_packed_stream(
     the keys that were shed. With `gap` it may begin after the end of the history."""
     workload, options = spec.workload, spec.source_options
     shape = workload.source.shape
-    watched = with_watermark(spec.frame, shape, options.watermark, options.max_ahead)
+    watched = with_watermark(spec.frame, shape, options.watermark, options.stream.max_ahead)
     cut = None if beginning is None or gap else beginning.cut
     flows = []
     for number, chain in enumerate(workload.chains):
         chain_input = watched.drop_ahead() if number else watched
-        flow = select_events(chain_input, chain, cut).mapInArrow(PackEvents(chain, options.bad_events, cut), FLOW)
+        flow = select_events(chain_input, chain, cut).mapInArrow(
+            PackEvents(chain, options.stream.bad_events, cut), FLOW
+        )
         for stage in range(len(chain.stages)):
             processor = StageProcessor(chain, stage, watched.delay_ms, cut)
             first = None if beginning is None else beginning.initial(number, stage)

@@ -234,7 +234,7 @@ def require_load_shedding(workload: Workload) -> None:
     if workload.options.planning.limits.shed_ms is None:
         raise EventError(
             "shed_to= lists shed keys, but this stream does not shed load\n"
-            "  hint: ensue.match(..., shed='30 seconds'), or leave out shed_to="
+            "  hint: ensue.match(..., options=ensue.Limits(shed='30 seconds')), or leave out shed_to="
         )
 
 
@@ -278,9 +278,9 @@ class StreamWarnings:
         if progress.ahead:
             warnings["ahead"] = (
                 f"{_events(progress.ahead)} of micro-batch {progress.batch} dropped: the time is "
-                "further ahead of the clock than max_ahead= allows\n"
-                "  hint: fix the sender; max_ahead=None would accept them, and make all other "
-                "events late"
+                "further ahead of the clock than max_ahead allows\n"
+                "  hint: fix the sender; ensue.StreamOptions(max_ahead=None) would accept them, and "
+                "make all other events late"
             )
         if 2 * progress.late > progress.events:
             warnings["late"] = (
@@ -295,7 +295,7 @@ class StreamWarnings:
             )
         if progress.shed_keys:  # every time, since each loses other events
             warnings[f"shed {progress.batch}"] = (
-                f"micro-batch {progress.batch} is behind the clock by more than shed= allows: "
+                f"micro-batch {progress.batch} is behind the clock by more than shed allows: "
                 f"{_events(progress.shed_events)} of {progress.shed_keys:,} keys dropped, and "
                 f"{progress.shed_partial_matches:,} of their partial matches\n"
                 "  hint: ensue.start(..., shed_to=folder) lists them by key and interval"

@@ -20,7 +20,7 @@ from ensue.archives.factory import reopen_archive
 from ensue.archives.file_archive import FileArchive
 from ensue.backends.spark.paths import read_text_file, write_text_file
 from ensue.errors import EventError, StateError
-from ensue.runtime.options import ArchiveWriter
+from ensue.options import ArchiveWriter
 from ensue.runtime.source_schema import SourceOptions
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks.watermark import convert_length

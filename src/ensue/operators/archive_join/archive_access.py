@@ -13,7 +13,7 @@ from ensue.errors import LimitError
 from ensue.operators.archive_join.archive_ranges import ArchiveRanges
 from ensue.operators.archive_join.archived_events import ArchivedEvents
 from ensue.operators.archive_join.join_sides import CompiledSide
-from ensue.planner.limits import format_size
+from ensue.options import format_size
 from ensue.projection.join_output import get_match_times
 from ensue.vector.take import create_empty_table
 
@@ -97,7 +97,7 @@ class LazyAccess(GroupedAccess):
         super().__init__(lookup, past)
         self._kept: OrderedDict[object, _CachedMatches] = OrderedDict()
         self._bytes = 0
-        memory = lookup.prepared.limits.memory
+        memory = lookup.prepared.limits.memory_size
         self._most = CACHE_BYTES if memory is None else min(CACHE_BYTES, memory / 4)
 
     @property
@@ -207,11 +207,11 @@ class EagerAccess(GroupedAccess):
         self.stored.append(matches)
         self.total += matches.num_rows
         limits = self.lookup.prepared.limits
-        if limits.memory is not None and self.nbytes > limits.memory:
+        if limits.memory_size is not None and self.nbytes > limits.memory_size:
             raise LimitError(
                 f"the {self.kept:,} archived matches that access='eager' keeps take "
-                f"{format_size(self.nbytes)}, more than memory={format_size(limits.memory)}\n"
-                "  hint: access='grouped' reads the archive instead; a shorter RANGE keeps fewer"
+                f"{format_size(self.nbytes)}, more than memory={format_size(limits.memory_size)}\n"
+                "  hint: ensue.Archives(..., access='grouped') reads the archive instead; a shorter RANGE keeps fewer"
             )
 
     def share(self, far: float, keeps: float | None) -> None:

@@ -24,7 +24,7 @@ from ensue.planner.explain.join_text import (
 )
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
-from ensue.runtime.options import ArchiveSet, RunOptions
+from ensue.runtime.run_options import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import OutputTable, StageInput, run_to_end
 
@@ -49,7 +49,7 @@ class ArchiveJoinExplainer:
     def prepared(self) -> CompiledArchiveJoin:
         options, (query, _) = self.options, strip_result_modifiers(self.query)
         return compile_archive_join(
-            query, self.source.shape, self.archive_set, options.planning, options.access,
+            query, self.source.shape, self.archive_set, options.planning,
             streaming=options.streaming, coming=options.coming, explain=True,
         )  # fmt: skip
 

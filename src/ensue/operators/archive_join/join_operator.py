@@ -20,12 +20,12 @@ from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import select_patterns
 from ensue.operators.match.match_operator import create_matcher, parse_query
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.composite import CompositeMatcher
-from ensue.runtime.options import ArchiveSet
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
+from ensue.runtime.run_options import ArchiveSet
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
 from ensue.runtime.stage import (
@@ -58,15 +58,15 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
     compiled: dict[QuerySpec, CompiledArchiveJoin] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
-            if options.emit_timeouts:
+            if options.output.emit_timeouts:
                 raise QueryError(
-                    "emit_timeouts=True cannot be combined with JOIN ARCHIVE: a partial match has "
-                    "no range for its archived matches",
-                    hint="run the live pattern as a separate query with emit_timeouts=True",
+                    "ensue.OutputOptions(emit_timeouts=True) cannot be combined with JOIN ARCHIVE: a partial "
+                    "match has no range for its archived matches",
+                    hint="run the live pattern as a separate query with emit_timeouts",
                 )
             assert isinstance(spec.query, ArchiveJoinQuery)
             compiled[spec] = compile_archive_join(
-                spec.query, call.source.shape, call.archive_set, options.planning, options.access,
+                spec.query, call.source.shape, call.archive_set, options.planning,
                 streaming=options.streaming, coming=options.coming,
             )  # fmt: skip
     for spec, query in compiled.items():
@@ -178,7 +178,7 @@ class ArchiveJoinStage(FinalStage):
         )
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.queries[0].live.limits
 
     @property
@@ -260,7 +260,7 @@ class ArchiveWriterStage:
         return self.inner.arrival
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.inner.limits
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:
@@ -333,8 +333,8 @@ def add_archive_writer(
     """Adds the buffering of events for the stream's archive to its only stage."""
     if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
         raise QueryError(
-            "archive= cannot be combined with queries that have definitions yet",
-            hint="run them in a separate call, without archive=",
+            "the own archive of a stream cannot be combined with queries that have definitions yet",
+            hint="run them in a separate call, without own= of ensue.Archives",
         )
     (stage,) = stages
     if isinstance(stage, ArchiveWritingStage):

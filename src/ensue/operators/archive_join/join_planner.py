@@ -25,7 +25,7 @@ from ensue.operators.archive_join.joining import KeyEquality, MatchJoiner
 from ensue.planner.access_paths import choose_access_path, describe_unclustered
 from ensue.planner.planner_options import PlannerOptions
 from ensue.projection.join_output import LOCATION, MATCH_COLUMNS
-from ensue.runtime.options import STREAM_INPUT, AccessOptions, ArchiveSet, InputEvents
+from ensue.runtime.run_options import STREAM_INPUT, ArchiveSet, InputEvents
 from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector.arrow_types import Unit, kind_of_arrow, window_to_ticks
@@ -38,7 +38,6 @@ def compile_archive_join(
     shape: StreamSchema,
     archive_set: ArchiveSet,
     planning: PlannerOptions,
-    requested: AccessOptions,
     *,
     streaming: bool = False,
     coming: InputEvents = STREAM_INPUT,
@@ -86,17 +85,17 @@ def compile_archive_join(
     joining = MatchJoiner(checked, live.side, tuple(sides), tuple(equal), unit, identity)
     partition_key = choose_partition_key(checked, live, keys, archive_set)
     impossible = dict(_list_impossible_accesses(checked, live, joins, keys, archive_set, streaming=streaming))
-    if requested.access in impossible:
-        reason = impossible[requested.access]
-        raise EventError(f"access={requested.access!r} is impossible here: {reason}")
-    latency = convert_latency(requested.latency, shape, unit)
+    if archive_set.access in impossible:
+        reason = impossible[archive_set.access]
+        raise EventError(f"access={archive_set.access!r} is impossible here: {reason}")
+    latency = convert_latency(archive_set.latency, shape, unit)
     window = window_to_ticks(live.longest, unit)
     estimates = estimate_sides(
         live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, archive_set.own,
-        latency=latency, window=window, explain=explain, look=explain or requested.access is None,
+        latency=latency, window=window, explain=explain, look=explain or archive_set.access is None,
     )  # fmt: skip
     memory = planning.limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
-    decision = choose_access_path(*estimates, requested=requested.access, impossible=impossible, memory=memory)
+    decision = choose_access_path(*estimates, requested=archive_set.access, impossible=impossible, memory=memory)
     for past in decision.archives if not explain else ():
         if (warning := describe_unclustered(past, decision)) is not None:
             warnings.warn(warning, ArchiveWarning, stacklevel=find_stacklevel())
@@ -133,21 +132,21 @@ def require_columns(archive_set: ArchiveSet, shape: StreamSchema) -> None:
     missing = [name for name in archive.arrow.names if name not in shape.arrow.names]
     if missing:
         raise EventError(
-            f"archive={archive_set.own!r}: the events belong to it, and have no column "
+            f"own={archive_set.own!r}: the events belong to it, and have no column "
             f"'{missing[0]}' as it has\n"
-            "  hint: add the column to the events, or leave archive= out"
+            "  hint: add the column to the events, or leave own= out"
         )
     for name in archive.arrow.names:
         ours, theirs = (kind_of_arrow(s.arrow.field(name).type) for s in (shape, archive))
         if ours is not theirs and ours is not ValueKind.NULL:
             raise EventError(
-                f"archive={archive_set.own!r}: '{name}' is {ours.value} in the events and "
+                f"own={archive_set.own!r}: '{name}' is {ours.value} in the events and "
                 f"{theirs.value} in the archive\n  hint: cast one of them first"
             )
     times = [(s.schema.start, s.schema.end) for s in (shape, archive)]
     if times[0] != times[1]:
         raise EventError(
-            f"archive={archive_set.own!r}: the time of the events is in {' and '.join(times[0])}, that "
+            f"own={archive_set.own!r}: the time of the events is in {' and '.join(times[0])}, that "
             f"of the archive in {' and '.join(times[1])}\n"
             "  hint: name the same columns in time= of both"
         )

@@ -20,7 +20,7 @@ from ensue.ir.traversal import iterate_bound_variables
 from ensue.operators.match.match_operator import match_queries
 from ensue.operators.row_match.compiled_clause import CompiledClause, compile_clause, require_bounded, require_open_end
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.projection.join_output import ProjectedSide
 from ensue.projection.row_pattern_output import MATCH_ID
@@ -52,7 +52,7 @@ class PatternSide:
         return self.prepared.shape
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.prepared.planning.limits
 
     @cached_property
@@ -155,7 +155,7 @@ class CompiledRowPatternSide:
     keys_may_be_null: bool = True
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.clause.limits
 
     @cached_property

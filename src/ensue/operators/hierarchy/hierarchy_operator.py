@@ -14,8 +14,8 @@ from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_planner import compile_layers, find_columns_by_query, select_visible_columns
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
 from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
+from ensue.options import Limits
 from ensue.planner.hierarchy_stages import StagePlan
-from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.stage import (
@@ -120,7 +120,7 @@ class HierarchyStage:
         return self.prepared.hold
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.prepared.layers[0].prepared.planning.limits
 
     @property

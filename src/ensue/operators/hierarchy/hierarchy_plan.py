@@ -14,13 +14,13 @@ from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
-from ensue.runtime.options import RunOptions
 from ensue.runtime.query_spec import Name, QuerySpec, name_query_in_errors
+from ensue.runtime.run_options import RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error
 from ensue.runtime.stage import OutputTable, PlannedQueries, PlanRequest
 
-Levels = tuple[str, ...] | str | None  # requested levels
+Levels = Sequence[str] | str | None  # requested levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +81,25 @@ def _compile_hierarchies(
     for label, spec in by_label.items():
         assert isinstance(spec.query, Hierarchy)
         add = spec.name is not None
-        hierarchies[label] = add_levels(spec.query, options.levels) if add else spec.query
-    _require_levels(hierarchies.values(), options.levels)
+        hierarchies[label] = add_levels(spec.query, options.output.levels) if add else spec.query
+    _require_levels(hierarchies.values(), options.output.levels)
     context = source.shape, options.planning
     for label, hierarchy in hierarchies.items():
         if by_label[label].name is not None:
             with name_query_in_errors(by_label[label].name):  # errors name the query
                 streaming = options.streaming
-                compile_layers(hierarchy, *context, trace=options.trace, streaming=streaming)
-    for merged, labels in plan_merged_hierarchies(hierarchies, *context, trace=options.trace):
+                compile_layers(hierarchy, *context, trace=options.output.trace, streaming=streaming)
+    for merged, labels in plan_merged_hierarchies(hierarchies, *context, trace=options.output.trace):
         with name_query_in_errors(by_label[labels[0]].name if len(labels) == 1 else None):
-            levels = options.levels if by_label[labels[0]].name is None else None
+            levels = options.output.levels if by_label[labels[0]].name is None else None
             compiled = compile_hierarchy(
-                merged, *context, levels=levels, trace=options.trace,
-                streaming=options.streaming, emit_timeouts=options.emit_timeouts,
+                merged, *context, levels=levels, trace=options.output.trace,
+                streaming=options.streaming, emit_timeouts=options.output.emit_timeouts,
             )  # fmt: skip
         levels_of = {}
         for spec in map(by_label.__getitem__, labels):
             hierarchy = hierarchies[str(spec.number)]
-            levels_of[spec] = tuple(_list_levels(spec, hierarchy, compiled, options.levels))
+            levels_of[spec] = tuple(_list_levels(spec, hierarchy, compiled, options.output.levels))
         yield _MergedHierarchy(compiled, levels_of)
 
 

@@ -14,8 +14,8 @@ from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.query import Query
 from ensue.ir.traits import is_interval_negation
 from ensue.ir.user_operator import UserOperator
+from ensue.options import Limits
 from ensue.parser.pattern_parser import parse_statement
-from ensue.planner.limits import MatcherLimits
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
@@ -49,7 +49,7 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
             assert isinstance(spec.query, Query)
             bundles[spec] = compile_with_timeouts(
                 spec.query, call.source.shape, options.planning,
-                emit_timeouts=options.emit_timeouts, streaming=options.streaming,
+                emit_timeouts=options.output.emit_timeouts, streaming=options.streaming,
             )  # fmt: skip
     if limits.evict is not None or limits.shed_ms is not None:
         from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
@@ -186,7 +186,7 @@ class MatchStage(FinalStage):
         return InputFilter(get_relevant_types(self.prepared), self.key)
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.bundles[0].main.planning.limits
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
@@ -204,7 +204,7 @@ class MatchStage(FinalStage):
 
 
 def create_matcher(
-    queries: Sequence[CompiledQuery], reads: InputFilter, limits: MatcherLimits, *, shared: bool
+    queries: Sequence[CompiledQuery], reads: InputFilter, limits: Limits, *, shared: bool
 ) -> StageMatcher:
     """Creates a matcher of queries; it spills keys to disk if the queries and limits allow it."""
     from ensue.operators.match.shared_matcher import SharedMatcher

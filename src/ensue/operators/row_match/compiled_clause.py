@@ -13,7 +13,7 @@ from ensue.errors import EventError, LimitError, QueryError
 from ensue.ir.canonical_form import canonical_form, compute_fingerprint
 from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import ROW, PartitionAnchor, PartitionKey, RowPatternQuery, RowSortKey, iterate_terms
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import MATCH_ID, RowMatchIds, RowPatternProjection
 from ensue.runtime.query_spec import Name, name_query_in_errors
@@ -31,7 +31,7 @@ class CompiledClause:
     arrow: pa.Schema  # of the events, with computed keys
     meaning: str  # the canonical form of the clause, a part of match ids
     ids: bool  # whether results begin with a column match_id
-    limits: MatcherLimits
+    limits: Limits
 
     @property
     def row_pattern(self) -> RowPatternQuery:
@@ -71,7 +71,7 @@ class CompiledClause:
                 raise LimitError(
                     f"the clause finds more matches than max_matches={most:,} allows\n"
                     "  hint: AFTER MATCH SKIP PAST LAST ROW, or a stricter pattern, "
-                    "finds fewer; max_matches= allows more"
+                    "finds fewer; ensue.Limits(max_matches=...) allows more"
                 )
             for table in self.results.iterate_tables(partitions, (batch,)):
                 if ids is not None:
@@ -80,7 +80,7 @@ class CompiledClause:
 
 
 def compile_clause(
-    row_pattern: RowPatternQuery, arrow: pa.Schema, limits: MatcherLimits, *, ids: bool, session: str | None = None
+    row_pattern: RowPatternQuery, arrow: pa.Schema, limits: Limits, *, ids: bool, session: str | None = None
 ) -> CompiledClause:
     """Compiles a clause for these columns; a QueryError names what does not fit.
 

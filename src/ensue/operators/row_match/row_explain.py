@@ -11,12 +11,12 @@ from ensue.ir.expression import Expr
 from ensue.ir.row_pattern import RowExpression, RowPatternQuery
 from ensue.ir.values import format_duration
 from ensue.operators.row_match.compiled_clause import compile_clause
+from ensue.options import Limits
 from ensue.planner.explain.row_pattern_text import ClauseTexts, draw_row_pattern, explain_row_pattern
-from ensue.planner.limits import MatcherLimits
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.printing.expression_printer import format_scalar, format_sql_name
 from ensue.printing.sql_printer import format_row_expression, format_row_pattern
-from ensue.runtime.options import ArchiveSet, RunOptions
+from ensue.runtime.run_options import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 
 
@@ -33,7 +33,7 @@ class RowPatternExplainer:
         if source is None:
             self._plan = RowPatternPlan(query, {})
         else:
-            self._clause = compile_clause(query, source.arrow, MatcherLimits(), ids=False, session=source.zone)
+            self._clause = compile_clause(query, source.arrow, Limits(), ids=False, session=source.zone)
             self._plan = self._clause.plan
 
     def explain(self) -> str:

@@ -20,7 +20,7 @@ from ensue.engine.state_format import deserialize_table, pack_state, serialize_t
 from ensue.errors import LimitError
 from ensue.kernels.row_search import group_rows
 from ensue.operators.row_match.compiled_clause import CompiledClause, get_tie_columns
-from ensue.planner.limits import format_size
+from ensue.options import format_size
 from ensue.projection.match_ids import ORDINAL, hash_rows
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stream_order import DuplicateEvents
@@ -357,7 +357,7 @@ class RowPatternMatcher:
                 f"the clause keeps {format_size(size)} of rows, and {format_size(self._most)} are "
                 "allowed\n"
                 "  hint: WITHIN INTERVAL '1' HOUR after PATTERN (...) or bounded quantifiers "
-                'such as {1,100} keep less; memory="8 GB" allows more'
+                'such as {1,100} keep less; ensue.Limits(memory="8 GB") allows more'
             )
 
     def next_timer(self) -> float | None:

@@ -16,13 +16,12 @@ from ensue.operators.row_match.compiled_clause import (
     require_open_end,
 )
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
+from ensue.options import Limits
 from ensue.parser.row_pattern.clause import read_clause_text
-from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import DEFAULT_OPTIONS
 from ensue.printing.sql_printer import format_clause
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.composite import CompositeMatcher
-from ensue.runtime.options import AccessOptions
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
@@ -56,7 +55,7 @@ class RowPatternStage(FinalStage):
         return InputFilter(None, self.key, nulls=True)
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.clauses[0].limits
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> CompositeMatcher[RowPatternMatcher]:  # noqa: ARG002
@@ -122,24 +121,23 @@ def _require_clause_options(call: PlanRequest) -> None:
     """
     options, planning, source = call.options, call.options.planning, call.source
     refused = {
-        "emit_timeouts=": options.emit_timeouts,
-        "evict=": planning.limits.evict is not None,
-        "shed=": planning.limits.shed_ms is not None,
+        "ensue.OutputOptions(emit_timeouts=...)": options.output.emit_timeouts,
+        "ensue.Limits(evict=...)": planning.limits.evict is not None,
+        "ensue.Limits(shed=...)": planning.limits.shed_ms is not None,
     }
     if all(isinstance(spec.query, RowPatternQuery) for spec in call.specs):
         refused |= {
-            "levels=": options.levels is not None,
-            "trace=": options.trace,
-            "statistics=": planning.statistics != DEFAULT_OPTIONS.statistics,
-            "structure=": planning.structure is not None,
-            "adaptive=": planning.adaptive,
-            "location=": source.location is not None or source.space != "plane",
+            "ensue.OutputOptions(levels=...)": options.output.levels is not None,
+            "ensue.OutputOptions(trace=...)": options.output.trace,
+            "ensue.PlannerOptions(statistics=...)": planning.statistics != DEFAULT_OPTIONS.statistics,
+            "ensue.PlannerOptions(structure=...)": planning.structure is not None,
+            "ensue.PlannerOptions(adaptive=...)": planning.adaptive,
+            "location=": source.location is not None,
             "archives=": bool(call.archive_set.archives),
-            "access=": options.access != AccessOptions(),
         }
     for argument, is_set in refused.items():
         if is_set:
-            raise QueryError(f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out")
+            raise QueryError(f"{argument} cannot be combined with MATCH_RECOGNIZE", hint="leave it out")
 
 
 def describe_clause(query: RowPatternQuery) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
 from ensue.operators.subscriptions.templates.query_template import QueryTemplate
 from ensue.operators.subscriptions.templates.template_table import is_pattern
+from ensue.options import Limits
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_text import explain_plan
-from ensue.planner.limits import MatcherLimits
 from ensue.planner.subscription_joins import plan_network
 from ensue.planner.subscription_network import NetworkAbsence, NetworkFilter, NetworkJoin, NetworkLeaf, NetworkNode
-from ensue.runtime.options import ArchiveSet, RunOptions
 from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.runtime.run_options import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
 
@@ -56,7 +56,7 @@ class SubscriptionsExplainer:
         return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: MatcherLimits) -> Iterator[str]:
+def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: Limits) -> Iterator[str]:
     patterns = subscriptions.patterns
     templates = [s for s in patterns.shapes.values() if s.mode.alone is None]
     shared = sum(template.users for template in templates)

@@ -18,7 +18,7 @@ from ensue.operators.subscriptions.catalog.version_pins import find_used_version
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
@@ -134,9 +134,7 @@ def write_due_snapshot(log: CatalogLog, loader: SubscriptionSetLoader, version: 
 class FollowingMatcher(SubscriptionMatcher):
     """Matches a set in this process; changes in the log apply from the next events on."""
 
-    def __init__(
-        self, subscribed: SubscriptionsSpec, source: SourceSchema, limits: MatcherLimits, *, streaming: bool
-    ) -> None:
+    def __init__(self, subscribed: SubscriptionsSpec, source: SourceSchema, limits: Limits, *, streaming: bool) -> None:
         log = self.log = subscribed.log
         if isinstance(log, MemoryLog) and log.ready is not None:
             super().__init__(SubscriptionSet.open(log.ready, source.shape, streaming=streaming), limits)

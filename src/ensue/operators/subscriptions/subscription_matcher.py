@@ -19,7 +19,7 @@ from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.operators.subscriptions.templates.template_engine import TemplateMatches
 from ensue.operators.subscriptions.templates.template_state import TemplateState
 from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.runtime.stage import StageInput
@@ -86,7 +86,7 @@ class SubscriptionMatcher:
     """Matches the subscriptions of a set, all of them or those of one task."""
 
     def __init__(
-        self, subscriptions: SubscriptionSet, limits: MatcherLimits, key_group: int = -1, *, version: int = 0
+        self, subscriptions: SubscriptionSet, limits: Limits, key_group: int = -1, *, version: int = 0
     ) -> None:
         self.subscription_set = subscriptions
         self._bound = bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
@@ -103,7 +103,7 @@ class SubscriptionMatcher:
         self.routed = 0  # events that are relevant to a subscription
         self.version = version  # of the set
 
-    def limit_each(self, each: MatcherLimits) -> None:
+    def limit_each(self, each: Limits) -> None:
         """Limits memory and matches per subscription, on average if they share nodes."""
         self.patterns.each = each
         self._bound_nodes()
@@ -113,7 +113,7 @@ class SubscriptionMatcher:
         if each is None:
             return
         count = max(1, len(self.subscription_set.members))
-        memory = min(self._bound, (each.memory or self._bound) * count)
+        memory = min(self._bound, (each.memory_size or self._bound) * count)
         self.state.most_held = int(min(2**40, memory // VALUE_BYTES))
         if each.max_matches is not None:
             self.state.most_found = each.max_matches * count

@@ -27,7 +27,7 @@ from ensue.operators.subscriptions.subscription_set import (
     take_subscription_set,
 )
 from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.job_fingerprint import find_started_set
@@ -63,7 +63,7 @@ class SubscriptionStage:
     subscribed: SubscriptionsSpec
     source: SourceSchema
     output: OutputTable
-    limits: MatcherLimits
+    limits: Limits
     streaming: bool = False
     whole_stream: str | None = None
     takes: Mapping[str, pa.Schema] = field(default_factory=dict)
@@ -305,7 +305,7 @@ class SubscriptionOperator:
     subscribed: SubscriptionsSpec
     source: SourceSchema
     output: OutputTable
-    limits: MatcherLimits
+    limits: Limits
     streaming: bool = False
     of_events: bool = True
     rows: None = None  # all events are needed
@@ -344,7 +344,7 @@ class SingleTaskSubscriptionStage(SubscriptionStage):
 class ReusedSetMatcher(SubscriptionMatcher):
     """Matches a set over a table; the compiled set is reused by the next call."""
 
-    def __init__(self, subscribed: SubscriptionsSpec, source: SourceSchema, limits: MatcherLimits) -> None:
+    def __init__(self, subscribed: SubscriptionsSpec, source: SourceSchema, limits: Limits) -> None:
         self.subscribed, self.source = subscribed, source
         super().__init__(take_subscription_set(subscribed, source), limits, version=subscribed.version)
 

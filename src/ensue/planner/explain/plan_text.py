@@ -9,11 +9,11 @@ from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, MatchChoice, Strategy
 from ensue.ir.traversal import iterate_strategies
+from ensue.options import EVICTION_POLICIES, Limits, format_size
 from ensue.planner.evictability import HIERARCHY_REASON, can_wait, skips_in_order, why_not_evicted
 from ensue.planner.join_operators import PartOrder
 from ensue.planner.join_order import Cardinalities
 from ensue.planner.join_tree import format_tree, get_leaf_names
-from ensue.planner.limits import EVICTION_POLICIES, MatcherLimits, format_size
 from ensue.planner.nfa import should_share_code
 from ensue.planner.physical_plan import (
     CompactOutput,
@@ -483,11 +483,11 @@ def _describe_load(plan: PhysicalPlan) -> str:
     return f"{format_number(load.window)} events {where}: {', '.join(each)}"
 
 
-def explain_memory(plan: PhysicalPlan | None, limits: MatcherLimits) -> str:
+def explain_memory(plan: PhysicalPlan | None, limits: Limits) -> str:
     """Explains what happens beyond the memory limit; the plan of a hierarchy is None."""
-    room = f"{limits.share:.0%} of the machine's"
-    if limits.memory is not None:
-        room = format_size(limits.memory)
+    room = f"{limits.memory_share:.0%} of the machine's"
+    if limits.memory_size is not None:
+        room = format_size(limits.memory_size)
     why = HIERARCHY_REASON if plan is None else why_not_evicted(plan)
     if why is not None or plan is None:
         return f"memory     {room} at most, then a stream stops: {why}"

@@ -44,7 +44,7 @@ def why_not_evictable(queries: Sequence[CompiledQuery]) -> str | None:
 def build_eviction_error(why: str) -> QueryError:
     return QueryError(
         f"the query cannot be evicted: {why}",
-        hint="leave out evict=: memory= is then a bound at which the query is stopped",
+        hint="leave out evict of ensue.Limits: memory is then a bound at which the query is stopped",
     )
 
 
@@ -61,7 +61,8 @@ def require_sheddable(queries: Sequence[CompiledQuery]) -> None:
 
 def build_shedding_error(why: str) -> QueryError:
     return QueryError(
-        f"the query cannot shed load: {why}", hint="leave out shed=: a slow stream falls behind, and nothing is lost"
+        f"the query cannot shed load: {why}",
+        hint="leave out shed of ensue.Limits: a slow stream falls behind, and nothing is lost",
     )
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.engine.memory_budget import get_machine_memory
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools
 from ensue.vector.column_values import from_arrow
@@ -189,5 +189,5 @@ def get_spill_counters(matcher: object) -> SpillCounters:
     return matcher.spilled if isinstance(matcher, SpillingState) else SpillCounters()
 
 
-def get_memory_bound(limits: MatcherLimits) -> MemoryBound:
+def get_memory_bound(limits: Limits) -> MemoryBound:
     return MemoryBound(limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1))

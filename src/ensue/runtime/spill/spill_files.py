@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.errors import LimitError, StateError
-from ensue.planner.limits import format_size
+from ensue.options import format_size
 from ensue.vector.take import take_rows
 
 SPILL_VARIABLE = "ENSUE_SPILL"  # the folder for segments, instead of the temporary folder
@@ -150,7 +150,7 @@ def _disk_full(place: str, size: int) -> Any:
         raise LimitError(
             f"the disk for stored keys is full: {place} has no room for {format_size(size)} more\n"
             f"  hint: make room and start the stream again, it goes on where it was; or name a "
-            f"larger disk by the environment variable {SPILL_VARIABLE}, or allow more memory="
+            f"larger disk by the environment variable {SPILL_VARIABLE}, or allow more by ensue.Limits(memory=...)"
         ) from error
 
 

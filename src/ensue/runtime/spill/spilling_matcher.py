@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.errors import LimitError
-from ensue.planner.limits import DEFAULT_SHARE, EVICTION_POLICIES, MatcherLimits, format_size
+from ensue.options import EVICTION_POLICIES, Limits, format_size
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.spill import resident_keys
 from ensue.runtime.spill.eviction import EvictionPolicy, KeyStatistics
@@ -341,10 +341,10 @@ class SpillingMatcher:
         row = self._resident.table.select(list(self.unit.key)).slice(int(rows[largest]), 1)
         shown = ", ".join(f"{name} = {value!r}" for name, value in row.to_pylist()[0].items())
         raise LimitError(
-            f"one key alone needs {format_size(size)}, and memory= allows "
-            f"{format_size(self.bound.bytes)}: {shown}, with {int(count[largest]):,} events in the "
+            f"one key alone needs {format_size(size)}, and ensue.Limits(memory=...) "
+            f"allows {format_size(self.bound.bytes)}: {shown}, with {int(count[largest]):,} events in the "
             "window\n"
-            "  hint: allow more memory=, shorten WITHIN, or leave out events that cannot match"
+            "  hint: allow more memory, shorten WITHIN, or leave out events that cannot match"
         )
 
     def _note_time(self, time: float) -> None:
@@ -476,13 +476,13 @@ class SpillingMatcher:
 def create_spilling_matcher(
     queries: Sequence[CompiledQuery],
     reads: InputFilter,
-    limits: MatcherLimits,
+    limits: Limits,
     plain: Callable[[Sequence[CompiledQuery]], ReplayableMatcher],
 ) -> SpillingMatcher:
     """A matcher of queries whose keys can be evicted; `plain` creates an unlimited one."""
     unlimited = []
     for query in queries:  # limited by the machine only: a batch may exceed the bound for a while
-        default = replace(query.planning.limits, memory=None, share=DEFAULT_SHARE)
+        default = replace(query.planning.limits, memory=None)
         unlimited.append(replace(query, planning=replace(query.planning, limits=default)))
     return SpillingMatcher(
         lambda: plain(unlimited),

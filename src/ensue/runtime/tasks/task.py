@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.spill.key_store import embed_segments
 from ensue.runtime.spill.resident_keys import SpillCounters, SpillingState, get_spill_counters
@@ -83,7 +83,7 @@ class Task:
         return self.chain.stages[self.number]
 
     @property
-    def limits(self) -> MatcherLimits:
+    def limits(self) -> Limits:
         return self.stage.limits
 
     def accept(

@@ -19,6 +19,7 @@ from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
+from ensue.options import StreamOptions
 from ensue.runtime.stream_order import StreamOrder
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
@@ -93,7 +94,7 @@ class InProcessBackend(MatchBackend):
             Subscriptions.over(self._log, **self.columns.subscriptions()),
             schema=self.columns.arrow,
             watermark=self.columns.stream.watermark,
-            bad_events="drop",
+            options=StreamOptions(bad_events="drop"),
         )
 
     def reset(self, db: Connection) -> None:

@@ -17,7 +17,7 @@ from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.subscription_operator import VERSION, SubscriptionTaskMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.runtime.query_spec import SubscriptionsSpec
@@ -41,13 +41,13 @@ class ServiceJob:
     log: CatalogLog
     source: SourceSchema
     key_groups: int
-    each: MatcherLimits | None = None  # per subscription
+    each: Limits | None = None  # per subscription
 
     @cached_property
     def stage(self) -> MultiVersionStage:
         output = OutputTable(0, 0, build_notification_schema(self.source.shape), 0, None)
         return MultiVersionStage(
-            SubscriptionsSpec(self.log, 0), self.source, output, MatcherLimits(per_core=True), streaming=True
+            SubscriptionsSpec(self.log, 0), self.source, output, Limits(per_core=True), streaming=True
         )
 
     @property
@@ -102,9 +102,7 @@ class NumberedEventStore(EventBuffer):
 class NumberedMatcher(SubscriptionTaskMatcher):
     """A matcher of events with the ordinals of the sender."""
 
-    def __init__(
-        self, stage: MultiVersionStage, key_group: int, key_groups: int, each: MatcherLimits | None = None
-    ) -> None:
+    def __init__(self, stage: MultiVersionStage, key_group: int, key_groups: int, each: Limits | None = None) -> None:
         self._each = each
         super().__init__(stage, key_group, key_groups)
 
@@ -122,9 +120,7 @@ class NumberedMatcher(SubscriptionTaskMatcher):
 class ServiceTask:
     """The state of a part of a service's subscriptions."""
 
-    def __init__(
-        self, stage: MultiVersionStage, place: int, key_groups: int, each: MatcherLimits | None = None
-    ) -> None:
+    def __init__(self, stage: MultiVersionStage, place: int, key_groups: int, each: Limits | None = None) -> None:
         self.position = 0
         self.now: float | None = None
         self._stage = stage
@@ -201,7 +197,7 @@ class ServiceTask:
 
     def _usage(self) -> dict[str, float]:
         """The state size of subscriptions, if a user may exceed a limit."""
-        each = None if self._each is None else self._each.memory
+        each = None if self._each is None else self._each.memory_size
         if each is None or self.state_bytes * self._key_groups <= each:
             return {}
         return dict(self._matcher.usage().bytes)

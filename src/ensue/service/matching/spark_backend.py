@@ -29,7 +29,7 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
 from ensue.optional_deps import require_extra
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.stream_order import StreamOrder
@@ -280,9 +280,7 @@ class LateEventCounter:
     def __init__(self, db: Connection, columns: EventColumns) -> None:
         version = subscription_store.get_version(db)
         self._log = MemoryLog(version, subscription_store.read_set(db, version))
-        self._set = FollowingMatcher(
-            SubscriptionsSpec(self._log, version), columns.source, MatcherLimits(), streaming=True
-        )
+        self._set = FollowingMatcher(SubscriptionsSpec(self._log, version), columns.source, Limits(), streaming=True)
 
     def follow(self, version: int, changes: Sequence[SubscriptionChange]) -> bool:
         """Applies changes; returns whether they are the next version."""

@@ -112,7 +112,8 @@ class NetworkState:
             self.blamed = self.shares()
             raise LimitError(
                 f"subscriptions hold more than {self.most_held:,} partial matches\n"
-                "  hint: bound them with WITH within = ..., or raise max_partial_matches="
+                "  hint: bound them with WITH within = ..., or raise "
+                "ensue.Limits(max_partial_matches=...)"
             )
         if status == TOO_MANY_FOUND:
             numbers, matches = np.unique(output.rows[:count, 0], return_counts=True)
@@ -120,7 +121,7 @@ class NetworkState:
             raise LimitError(
                 f"subscriptions have found more than {self.most_found:,} matches\n"
                 "  hint: WITH select = latest returns one for each event that completes any; "
-                "or raise max_matches="
+                "or raise ensue.Limits(max_matches=...)"
             )
         delivered = self._collect_matches(output.rows[:count])
         if self.held.counted[0] > max(_FEW, 2 * self._kept, len(self.held.heads) // 2):

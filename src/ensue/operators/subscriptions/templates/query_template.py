@@ -19,7 +19,7 @@ from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
 from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
 from ensue.operators.subscriptions.templates.template_atoms import TemplateAtoms, Values, build_template_atoms
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan, Role
 from ensue.planner.planner import choose_plan
 from ensue.planner.subscription_templates import (
@@ -72,7 +72,7 @@ class QueryTemplate:
         """The kernel, generated once for all engines."""
         return Program(self.plan, self.schema, self.shape.unit, nullable=False)
 
-    def engine(self, limits: MatcherLimits) -> Engine | ReferenceEngine:
+    def engine(self, limits: Limits) -> Engine | ReferenceEngine:
         if isinstance(self.plan.structure, ReferencePlan):
             return ReferenceEngine(self.plan, self.schema, self.shape.unit, limits)
         return Engine(self.plan, self.schema, self.shape.unit, limits=limits, program=self._program)

@@ -11,7 +11,7 @@ from ensue.engine.engine import FEW_CODES, Engine
 from ensue.operators.subscriptions.member_registry import CpuMeter, estimate_shares
 from ensue.operators.subscriptions.templates.query_template import QueryTemplate
 from ensue.operators.subscriptions.templates.template_table import PatternMember, TemplateTable
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.projection.match_table import filter_matches
 from ensue.projection.trigger_limits import get_last_rows, limit_matches
 from ensue.runtime.event_buffer import MIN_COMPACT_ROWS, EventBuffer
@@ -38,7 +38,7 @@ class TemplateMatches:
 class TemplateEngine:
     """An engine of a template, for all of its subscriptions or for one."""
 
-    def __init__(self, shape: QueryTemplate, limits: MatcherLimits, key: int | None = None) -> None:
+    def __init__(self, shape: QueryTemplate, limits: Limits, key: int | None = None) -> None:
         self.shape = shape
         self.key = key  # of the only subscription
         self.engine = shape.engine(limits)
@@ -64,7 +64,7 @@ class TemplateEngine:
                 self.keep()
         return _concat_matches(self, results)
 
-    def limit_each(self, each: MatcherLimits, most: float) -> None:
+    def limit_each(self, each: Limits, most: float) -> None:
         """Limits the engine by the limits per subscription.
 
         If the engine exceeds them, a subscription does. `most` limits the bytes of all engines.
@@ -75,7 +75,7 @@ class TemplateEngine:
         self._bounded_for = subscriptions
         engine = self.engine
         allowance = engine.room.allowance if isinstance(engine, Engine) else engine.allowance
-        memory = min(most, max(LEAST, (each.memory or most) * subscriptions))
+        memory = min(most, max(LEAST, (each.memory_size or most) * subscriptions))
         max_matches = None if each.max_matches is None else each.max_matches * subscriptions
         allowance.limits = replace(allowance.limits, max_matches=max_matches, memory=memory)
         allowance.size = memory

@@ -21,7 +21,7 @@ from ensue.operators.subscriptions.templates.template_engine import (
     select_matches,
 )
 from ensue.operators.subscriptions.templates.template_table import PatternMember, TemplateTable
-from ensue.planner.limits import MatcherLimits
+from ensue.options import Limits
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.vector.event_table import get_end_times
 
@@ -35,12 +35,12 @@ class TemplateState:
     It holds row numbers of the stream; the caller stores the events.
     """
 
-    def __init__(self, table: TemplateTable, limits: MatcherLimits, key_group: int = -1, key_groups: int = 1) -> None:
+    def __init__(self, table: TemplateTable, limits: Limits, key_group: int = -1, key_groups: int = 1) -> None:
         self.table = table
         self.limits = limits
         self.key_group, self.key_groups = key_group, key_groups
         self.running: dict[tuple[TemplateId, int | None], TemplateEngine] = {}
-        self.each: MatcherLimits | None = None  # limits of one subscription
+        self.each: Limits | None = None  # limits of one subscription
         self.failed: TemplateEngine | None = None  # the engine that raised an error
         self._most = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         self._dropped = table.cancelled
