@@ -107,9 +107,13 @@ test-slow-spark: $(DEV_STAMP)
 	$(THOROUGH) ENSUE_COMPILE=always $(BIN)/python -m pytest $(QUIET) -s -m "(spark or kafka or connect) and slow" \
 		$(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
+# Folders of random cases, as RANDOM below has files; of the others what `make test` leaves out.
+RANDOM_UNCOMPILED := $(addprefix tests/,kernels row_patterns routing subscriptions)
 test-slow-kernels: $(DEV_STAMP)
 	$(CHECKED) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka" tests/kernels
-	$(THOROUGH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "" $(UNCOMPILED)
+	$(THOROUGH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "" $(RANDOM_UNCOMPILED)
+	$(THOROUGH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "slow or spark or kafka or connect" \
+		$(filter-out $(RANDOM_UNCOMPILED),$(UNCOMPILED))
 
 # Files with random cases run whole, with all of these; of the others only what `make test` leaves out.
 RANDOM = $(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)) tests/behaviours/%, $(shell grep -rlE \
