@@ -153,6 +153,7 @@ def test_spark_reads_every_format_as_it_is_read_here(spark):
         assert [(row.t, row.made) for row in rows if row.made is not None] == [(text, NOON)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_stream_reads_the_same(spark, tmp_path, form):

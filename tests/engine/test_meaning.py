@@ -194,6 +194,7 @@ def test_the_state_of_several_queries_fits_them_only():
             several(texts).restore(state)
 
 
+@pytest.mark.slow
 def test_the_text_is_the_same_in_every_process():
     """Sets of names have another order in each: none is in a text."""
     code = (

@@ -402,6 +402,7 @@ def test_counters():
     assert "3 events, 2 matches" in repr(live)
 
 
+@pytest.mark.slow
 def test_what_is_held_stays_bounded(monkeypatch):
     monkeypatch.setattr("ensue.runtime.event_buffer.MIN_COMPACT_ROWS", 200)
     live = live_of()

@@ -72,6 +72,7 @@ def test_stacks_try_conditions_where_the_leftmost_variable_is_bound(case):
     ]
 
 
+@pytest.mark.slow
 def test_a_pattern_with_too_many_states_is_left_to_the_reference(case):
     atoms = ", ".join(f"A a{n}" for n in range(13))
     assert isinstance(case(f"AND({atoms})").plan.structure, ReferencePlan)

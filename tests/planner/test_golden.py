@@ -66,6 +66,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_plans_do_not_depend_on_the_order_of_sets():
     outputs = {
         subprocess.run(

@@ -261,6 +261,7 @@ def test_mqtt_gets_every_note_in_order_with_what_is_known_of_it():
         run(lambda: story(broker))
 
 
+@pytest.mark.slow
 @needs_mosquitto
 def test_mqtt_loses_nothing_when_the_broker_is_restarted_while_notes_are_sent():
     async def story(broker):

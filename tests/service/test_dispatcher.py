@@ -882,6 +882,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_random_points_loses_nothing(tmp_path: Path) -> None:
     chance = Random(9)
 
