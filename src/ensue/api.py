@@ -629,7 +629,7 @@ def _read_options(
             what = f"ensue.{one.__class__.__name__}" if isinstance(one, _OPTIONS) else _a_type(one)
             several = f", or several: options=[{names[0]}(...), {names[1]}(...)]" if len(names) > 1 else ""
             raise EventError(
-                f"options= of ensue.{call} takes {' and '.join(names)}, not {what}\n"
+                f"options= of ensue.{call} takes {' or '.join(names)}, not {what}\n"
                 f"  hint: options={names[0]}(...){several}"
             )
         if one.__class__ in found:
@@ -1337,7 +1337,8 @@ def _is_spark(events: object) -> bool:
 
 
 def _a_type(value: object) -> str:
-    return f"a {value.__class__.__name__}"
+    name = value.__class__.__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _query_text(query: Any) -> str:

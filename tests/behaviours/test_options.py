@@ -22,7 +22,7 @@ def test_one_or_several():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (3, "not a int"),
+        (3, "not an int"),
         ({"memory": "1 GB"}, "not a dict"),
         ([ensue.Limits(), None], "not a NoneType"),
         (ensue.Limits, "not a type"),
@@ -40,7 +40,7 @@ def test_what_is_no_option_says_how_to_write_it(options, problem):
     [
         (lambda: ensue.picture(QUERY, options=ensue.Limits()), "picture takes ensue.PlannerOptions, not ensue.Limits"),
         (lambda: ensue.explain(QUERY, options=ensue.OutputOptions()), "not ensue.OutputOptions"),
-        (lambda: ensue.sql("SELECT 1", options=ensue.PlannerOptions()), "takes ensue.Limits and ensue.StreamOptions"),
+        (lambda: ensue.sql("SELECT 1", options=ensue.PlannerOptions()), "takes ensue.Limits or ensue.StreamOptions"),
         (lambda: ensue.sql("SELECT 1", options=ensue.StreamOptions(bad_events="drop")), "SQL takes key_groups="),
         (lambda: live(ensue.Limits(shed="1 second")), r"Limits\(shed=...\) is for Spark streams"),
         (lambda: live(ensue.StreamOptions(key_groups=3)), "is for Spark streams"),

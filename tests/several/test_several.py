@@ -98,7 +98,7 @@ def test_no_query_is_an_error(queries):
 def test_what_is_no_query():
     with pytest.raises(QueryError, match="a query is a text"):
         ensue.match(events(), 3, **HERE)
-    with pytest.raises(QueryError, match="query 1: a query is a text, not a int"):
+    with pytest.raises(QueryError, match="query 1: a query is a text, not an int"):
         ensue.match(events(), [PAIR, 3], **HERE)
 
 
