@@ -17,7 +17,7 @@ from ensue.errors import QueryError
 from ensue.planner.physical_plan import ReferencePlan
 from support.edges import random_edges
 from support.judged import judged_at_random, judged_often
-from support.seeds import scaled
+from support.seeds import of_round, scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -50,7 +50,7 @@ QUERIES = {
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(2))
 def test_the_matches_are_those_of_the_semantics(name, round):
-    judged_often(QUERIES[name], Random(f"{name} {round}"), scaled(40), (4, 11))
+    judged_often(QUERIES[name], Random(f"{name} {round}"), len(of_round(round, 40)), (4, 11))
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
