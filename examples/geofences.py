@@ -4,7 +4,7 @@ Adding a subscription compiles nothing, and a report is compared only with the f
 it. Half of the fences tell which truck enters them, half of them that one vehicle has not been
 seen there for half an hour: that is told when the time has passed, without a further report. The
 reports are generated, and what happens at the fences is planted in them, some of which lie across
-180 degrees, so the answer can be checked.
+180 degrees, so the answer can be checked. `python geofences.py 10000` takes a tenth of the fences.
 """
 
 import sys
@@ -32,7 +32,7 @@ STAYS_AWAY = """
 
 
 def main() -> None:
-    day = fences(100_000)
+    day = fences(int(sys.argv[1]) if sys.argv[1:] else 100_000)
     began = time.perf_counter()
     fleet = subscriptions(day.fences)
     added = time.perf_counter()
