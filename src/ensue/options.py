@@ -1,6 +1,7 @@
 """The options of a call: limits, how events are read, what is returned, archives, places and histories."""
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -83,7 +84,7 @@ class Limits:
     """Limits on the memory and the matches of a query; inside them they change no match.
 
     >>> Limits(memory="4 GB", max_matches=1_000)
-    Limits(max_matches=1000, max_partial_matches=None, memory='4 GB', evict=None, shed=None)
+    Limits(max_matches=1000, max_partial_matches=None, memory='4 GB', evict=None, shed=None, threads=None)
 
     Args:
         max_matches: Limits the matches of a table, of a key group on Spark, of a key group and
@@ -96,6 +97,9 @@ class Limits:
             they are needed: nothing is lost.
         evict: Which keys of a stream are spilled first: "need" (the default: those least likely
             to be needed soon), "tpm" (the oldest) or "stpm".
+        threads: How many threads match a table in this process; the default is the environment's
+            ENSUE_THREADS, else one for each core. The result does not depend on it. A task of Spark
+            has one.
         shed: Load shedding on Spark: drop keys when the newest event of a micro-batch lags the
             clock by more than this, such as "30 seconds": those least likely to complete a match,
             a quarter of them at first, all of them at four times the lag. Matches stay correct;
@@ -107,10 +111,13 @@ class Limits:
     memory: int | float | str | None = None
     evict: str | None = None
     shed: str | None = None
+    threads: int | None = None
     per_core: bool = field(default=False, repr=False)  # set on Spark: one of several, one for each core
 
     def __post_init__(self) -> None:
-        counts = {"max_matches": self.max_matches, "max_partial_matches": self.max_partial_matches}
+        counts = {
+            "max_matches": self.max_matches, "max_partial_matches": self.max_partial_matches, "threads": self.threads,
+        }  # fmt: skip
         for name, count in counts.items():
             positive = isinstance(count, int) and not isinstance(count, bool) and count > 0
             if count is not None and not positive:
@@ -136,6 +143,13 @@ class Limits:
         return _shed_ms(self.shed)
 
     @property
+    def thread_count(self) -> int:
+        """The number of threads that match a table."""
+        if self.per_core:
+            return 1
+        return self.threads or get_default_threads()
+
+    @property
     def can_evict(self) -> bool:
         """Whether keys of a stream are spilled when memory is short.
 
@@ -150,6 +164,16 @@ class Limits:
         """The memory bound on a machine with the given bytes and cores."""
         size, share = _memory(self.memory)
         return machine * share / (cores if self.per_core else 1) if size is None else size
+
+
+def get_default_threads() -> int:
+    """ENSUE_THREADS, else the number of cores that this process may use."""
+    text = os.environ.get("ENSUE_THREADS", "")
+    if not text:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not text.isdecimal() or int(text) < 1:
+        raise EventError(f"ENSUE_THREADS={text!r} must be a positive whole number")
+    return int(text)
 
 
 UNLIMITED = Limits(memory=math.inf)

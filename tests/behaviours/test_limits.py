@@ -364,12 +364,12 @@ def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path:
 
 LONG = """
 import numpy as np, pyarrow as pa, ensue
-types = np.array(["A", "B"])[np.arange(40_000) % 2]
-events = pa.table({"t": np.arange(40_000), "type": types})
-query = "SEQ(A a, A b, A c, B d) WHERE a.t + b.t + c.t < 0"
+number = np.arange(COUNT)
+events = pa.table({"t": number, "type": np.array(["A", "B"])[number % 2], "k": number // 2 % 2})
+query = "SEQ(A a, A b, A c, B d) WHERE CONDITION"
 print("begun", flush=True)
 try:
-    ensue.match(events, query, time="t", type="type", options=ensue.PlannerOptions(structure=STRUCTURE))
+    ensue.match(events, query, time="t", type="type", options=OPTIONS)
 except KeyboardInterrupt:
     again = ensue.match(events.slice(0, 4), "SEQ(A a, B b)", time="t", type="type")
     print("stopped", again.num_rows, flush=True)
@@ -377,9 +377,12 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", ["stacks", "tree"])
-def test_ctrl_c_stops_a_kernel_that_would_run_for_hours(structure: str) -> None:
-    code = LONG.replace("STRUCTURE", repr(structure))
+@pytest.mark.parametrize("way", ["stacks", "tree", "threads"])
+def test_ctrl_c_stops_a_kernel_that_would_run_for_hours(way: str) -> None:
+    condition, count, options = "a.t + b.t + c.t < 0", "40_000", f"ensue.PlannerOptions(structure={way!r})"
+    if way == "threads":
+        condition, count, options = f"[k] AND {condition}", "200_000", "ensue.Limits(threads=2)"
+    code = LONG.replace("CONDITION", condition).replace("COUNT", count).replace("OPTIONS", options)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

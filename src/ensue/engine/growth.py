@@ -16,7 +16,7 @@ from ensue.codegen.kernel_inputs import (
     STOPPED,
 )
 from ensue.engine.match_selection import OrderedSkipStrategy, SkipStrategy
-from ensue.engine.memory_budget import MOST_ROWS, MemoryBudget, MemoryUsage
+from ensue.engine.memory_budget import MOST_ROWS, MemoryBudget, MemoryUsage, SharedUsage
 from ensue.physical.structure import RoomRequest, StructureState
 from ensue.vector.key_codes import KeyCodes
 from ensue.vector.match_rows import Matches
@@ -39,6 +39,7 @@ class TableAllocator:
         self.waiting, self.waiting_size = 0, 0.0  # the same for matches not returned yet
         self.counts = True  # False while events are replayed
         self.elsewhere = 0.0  # bytes used by other matchers of the same call
+        self.shared: tuple[SharedUsage, int] | None = None  # with the number of its part of the table
         self.at: tuple[int, float] | None = None  # the current event and its time, for errors
 
     @property
@@ -77,12 +78,14 @@ class TableAllocator:
         tables = sum(table.nbytes for table in engine.state.tables.values())
         tables += engine.waiting_bytes
         # concatenating matches needs twice their size
-        matches = 2 * (self.size + self.waiting_size)
+        size, matches = tables + 2 * (self.size + self.waiting_size), self.matches + self.waiting
+        elsewhere = self.elsewhere
+        if self.shared is not None:
+            usage, part = self.shared
+            in_other_parts, found = usage.report(part, size, matches)
+            elsewhere, matches = elsewhere + in_other_parts, matches + found
         return MemoryUsage(
-            engine.partial_matches,
-            self.matches + self.waiting,
-            tables + matches + self.elsewhere + more,
-            *(self.at or (engine.rows - 1, engine.now)),
+            engine.partial_matches, matches, size + elsewhere + more, *(self.at or (engine.rows - 1, engine.now))
         )
 
     def ask(self, more: float = 0.0) -> None:

@@ -1,15 +1,19 @@
-"""Ctrl-C while a kernel runs: kernels run in a worker thread, and the main thread handles signals.
+"""Threads that run kernels, and Ctrl-C meanwhile: the main thread handles signals.
 
 Python handles a signal only between two calls of compiled code.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from ensue.codegen import kernel_cache
+
+T = TypeVar("T")
 
 
 class _KernelThread:
@@ -67,6 +71,8 @@ def allow_interrupts() -> Iterator[None]:
 def run_interruptibly(kernel: Callable[[], Any], stop: Callable[[], None]) -> Any:
     """Run a kernel; if this thread is interrupted, `stop` makes the kernel return early."""
     global _thread  # noqa: PLW0603
+    if (tasks := _tasks.get()) is not None:
+        return tasks.call(kernel, stop)
     if not _listening or kernel_cache.interpreted or not _on_main_thread():
         return kernel()
     if _thread is None:
@@ -76,3 +82,68 @@ def run_interruptibly(kernel: Callable[[], Any], stop: Callable[[], None]) -> An
 
 def _on_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+class _Tasks:
+    """Tasks in several threads: if one fails or the main thread is interrupted, all stop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stops: dict[int, Callable[[], None]] = {}  # of the running kernels, by thread
+        self._stopped = False
+
+    def call(self, kernel: Callable[[], Any], stop: Callable[[], None]) -> Any:
+        thread = threading.get_ident()
+        with self._lock:
+            if self._stopped:
+                raise CancelledError
+            self._stops[thread] = stop
+        try:
+            result = kernel()
+        finally:
+            with self._lock:
+                del self._stops[thread]
+        if self._stopped:
+            raise CancelledError
+        return result
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for stop in self._stops.values():
+                stop()
+
+
+_tasks: ContextVar[_Tasks | None] = ContextVar("tasks", default=None)
+
+
+def run_in_threads(
+    tasks: Sequence[Callable[[], T]], threads: int, finished: Callable[[int], None] = lambda _: None
+) -> list[T]:
+    """Run tasks in at most `threads` threads and return their results in order.
+
+    `finished` is called in this thread with the number of each finished task. The first error, or
+    an interrupt of this thread, stops the kernels of all tasks.
+    """
+    if threads < 2 or len(tasks) < 2:
+        results = []
+        for number, task in enumerate(tasks):
+            results.append(task())
+            finished(number)
+        return results
+    group = _Tasks()
+    token = _tasks.set(group)
+    contexts = [copy_context() for _ in tasks]
+    _tasks.reset(token)
+    with ThreadPoolExecutor(min(threads, len(tasks)), "ensue") as pool:
+        submitted = [pool.submit(context.run, task) for context, task in zip(contexts, tasks, strict=True)]
+        numbers = {future: number for number, future in enumerate(submitted)}
+        try:
+            for future in as_completed(numbers):
+                future.result()
+                finished(numbers[future])
+        except BaseException:
+            group.stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return [future.result() for future in submitted]

@@ -2,6 +2,7 @@
 
 import math
 import os
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -93,6 +94,21 @@ class MemoryUsage:
     size: float  # bytes
     row: int  # of the stream
     time: float | None
+
+
+class SharedUsage:
+    """What engines hold that match the parts of one table in several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[float, int]] = {}  # bytes and matches, by part
+
+    def report(self, part: int, size: float, matches: int) -> tuple[float, int]:
+        """Note what one engine holds; return the bytes and matches of the others."""
+        with self._lock:
+            self._held[part] = size, matches
+            others = [held for number, held in self._held.items() if number != part]
+        return sum(size for size, _ in others), sum(count for _, count in others)
 
 
 class MemoryBudget:

@@ -10,7 +10,7 @@ from ensue.codegen.counters import ScanCounts
 from ensue.codegen.expressions import Feature
 from ensue.engine.program import Program
 from ensue.ir.expression import Aggregate, Expr, FieldRef
-from ensue.ir.traversal import rewrite_expr
+from ensue.ir.traversal import iterate_nodes, rewrite_expr
 from ensue.kernels.arena import clear_bit, set_bits
 from ensue.kernels.hashing import find_names
 from ensue.schema import ANY, ValueKind, get_type_names
@@ -94,22 +94,37 @@ class Scan:
             assert isinstance(ref, FieldRef)
             assert ref.name is not None
             if ref.name not in cache:
-                column = events.column(ref.name)
-                cache[ref.name] = evaluation.from_arrow(column, self.program.unit, ref.name)
+                cache[ref.name] = evaluation.from_arrow(events.column(ref.name), self.program.unit, ref.name)
             return cache[ref.name]
 
         return lookup
 
     def __call__(self, events: pa.Table) -> ScannedBatch:
-        program, schema = self.program, self.program.schema
         lookup = self._lookup(events)
-        count = events.num_rows
         mask = self._mask(events, lookup)
-        names = [e.field_name for e in program.plan.query.equivalence]
-        if names:
-            key = self.keys.encode([events.column(n) for n in names])
-        else:
-            key = np.zeros(count, np.int32)
+        return self._scan(mask, self._encode_keys(events), lookup)
+
+    def scan_known(
+        self, events: pa.Table, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32] | None
+    ) -> ScannedBatch:
+        """Scan events whose roles, and perhaps the codes of their keys, are known."""
+        return self._scan(mask, self._encode_keys(events) if key is None else key, self._lookup(events))
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that `scan_known` reads, without those of the key."""
+        refs = (node for feature in self.program.features for node in iterate_nodes(feature.expr))
+        read = {node.name for node in refs if isinstance(node, FieldRef) and node.name is not None}
+        return read | {self.program.schema.start, self.program.schema.end}
+
+    def _encode_keys(self, events: pa.Table) -> npt.NDArray[np.int32]:
+        names = [e.field_name for e in self.program.plan.query.equivalence]
+        if not names:
+            return np.zeros(events.num_rows, np.int32)
+        return self.keys.encode([events.column(n) for n in names])
+
+    def _scan(self, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32], lookup: evaluation.Lookup) -> ScannedBatch:
+        program, schema, count = self.program, self.program.schema, len(mask)
         features = tuple(self._feature(f, lookup, count) for f in program.features)
         starts = self._time(lookup(FieldRef("", schema.start)))
         ends = self._time(lookup(FieldRef("", schema.end)))

@@ -334,22 +334,44 @@ def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int
 def find_names(
     offsets: npt.NDArray[Any], data: Bytes, name_offsets: npt.NDArray[Any], name_data: Bytes, codes: Codes
 ) -> None:
-    """For each string the number of the equal name, or -1."""
-    names = name_offsets.shape[0] - 1
+    """For each string the number of the equal name, or -1; first bytes are compared as one word."""
+    names, size = name_offsets.shape[0] - 1, np.int64(len(data))
+    words, lengths = np.zeros(names, np.uint64), np.zeros(names, np.int64)
+    for name in range(names):
+        lengths[name] = name_offsets[name + 1] - name_offsets[name]
+        for p in range(min(lengths[name], 8)):
+            words[name] |= np.uint64(name_data[name_offsets[name] + p]) << np.uint64(8 * p)
     for row in range(codes.shape[0]):
-        begin = offsets[row]
-        length = offsets[row + 1] - begin
+        at = np.int64(offsets[row])
+        end = np.int64(offsets[row + 1])
+        word = _ZERO
+        if at + 8 <= size:
+            # an unsigned index has no wraparound, so this becomes a single load
+            u = np.uint64(at)
+            word = (
+                np.uint64(data[u])
+                | (np.uint64(data[u + _B1]) << _S8)
+                | (np.uint64(data[u + _B2]) << _S16)
+                | (np.uint64(data[u + _B3]) << _S24)
+                | (np.uint64(data[u + _B4]) << _S32)
+                | (np.uint64(data[u + _B5]) << _S40)
+                | (np.uint64(data[u + _B6]) << _S48)
+                | (np.uint64(data[u + _B7]) << _S56)
+            )
+            if at + 8 > end:
+                word &= (_ONE << np.uint64(8 * (end - at))) - _ONE
+        else:
+            for p in range(end - at):  # fewer than eight bytes, at the end of the buffer
+                word |= np.uint64(data[at + p]) << np.uint64(8 * p)
         number = -1
         for name in range(names):
-            first = name_offsets[name]
-            if name_offsets[name + 1] - first != length:
-                continue
-            same = True
-            for k in range(length):
-                if data[begin + k] != name_data[first + k]:
-                    same = False
+            if words[name] == word and lengths[name] == end - at:
+                same = True
+                for p in range(8, lengths[name]):
+                    if data[at + p] != name_data[name_offsets[name] + p]:
+                        same = False
+                        break
+                if same:
+                    number = name
                     break
-            if same:
-                number = name
-                break
         codes[row] = number

@@ -89,3 +89,43 @@ def merge_rows(rows: Any, offsets: Any, bits: Any, out_rows: Ints, out_mask: Int
         out_rows[count] = least
         out_mask[count] = mask
         count += 1
+
+
+@kernel()
+def select_rows(mask: Any, rows: Ints, selected: Ints) -> int:
+    """Writes the rows with a mask other than 0, and their masks; returns their number."""
+    count = 0
+    for row in range(len(mask)):
+        if mask[row] != 0:
+            rows[count] = row
+            selected[count] = mask[row]
+            count += 1
+    return count
+
+
+@kernel()
+def group_rows(groups: Any, rows: Any, mask: Any, codes: Any, bounds: Ints, out: Ints, masks: Ints, keys: Any) -> None:
+    """Sorts rows, their masks and key codes by group, stably; fills the bounds of the groups.
+
+    `bounds` has one entry more than there are groups, all 0 before. `codes` may be empty.
+    """
+    for k in range(len(groups)):
+        bounds[groups[k] + 1] += 1
+    for group in range(1, len(bounds)):
+        bounds[group] += bounds[group - 1]
+    places = bounds[:-1].copy()
+    for k in range(len(groups)):
+        place = places[groups[k]]
+        places[groups[k]] += 1
+        out[place] = rows[k]
+        masks[place] = mask[k]
+        if len(codes):
+            keys[place] = codes[k]
+
+
+@kernel()
+def find_firsts(codes: Any, firsts: Ints) -> None:
+    """Writes the first row of each code, where there is none yet; codes below 0 are left out."""
+    for row in range(len(codes)):
+        if codes[row] >= 0 and firsts[codes[row]] < 0:
+            firsts[codes[row]] = row

@@ -286,6 +286,17 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints |
     return high, low
 
 
+def hash_column(column: pa.Array | pa.ChunkedArray) -> Words:
+    """64-bit hashes of values; equal values have equal ones.
+
+    >>> one, _, other = hash_column(pa.array(["x", "y", "x"])).tolist()
+    >>> one == other
+    True
+    """
+    array = to_single_array(column)
+    return _hashes(array, kind_of_arrow(array.type))[0]
+
+
 def _add(array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], high: Words, low: Words) -> None:
     """Adds some values of a column to the hashes of their rows."""
     valid, words = to_kernel_validity(validity(array)), _words(array, kind)

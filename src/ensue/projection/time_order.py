@@ -45,20 +45,27 @@ def _sort_by_times(
     """The order by end, start and first event, None if it is given; and a mask of the matches
     that tie with the one before."""
     ends = _times(events, schema.end, unit)
-    # rows are sorted by end: rows of the same end get the same number
-    same = np.cumsum(np.concatenate([[False], ends[1:] != ends[:-1]]))
+    same = _number_times(ends, last)
     if not schema.intervals:
-        key = same[last] * len(ends) + first
+        key = same * len(ends) + first
         order = None if bool((key[1:] >= key[:-1]).all()) else np.argsort(key, kind="stable")
         key = key if order is None else key[order]
         return order, key[1:] == key[:-1]
     start = _earliest(matches, _times(events, schema.start, unit))
-    keys = (first, start, same[last])
+    keys = (first, start, same)
     order = np.lexsort(keys)
     alike = np.ones(matches.count - 1, np.bool_)
     for values in keys:
         alike &= values[order[1:]] == values[order[:-1]]
     return order, alike
+
+
+def _number_times(times: Ints, rows: Ints) -> Ints:
+    """Numbers for the times of rows, in the same order and equal for equal times; the times are sorted."""
+    own = times[rows]
+    if bool((own[1:] >= own[:-1]).all()):
+        return np.cumsum(np.concatenate([[False], own[1:] != own[:-1]]))
+    return np.cumsum(np.concatenate([[False], times[1:] != times[:-1]]))[rows]
 
 
 def _times(events: pa.Table, column: str, unit: Unit) -> Ints:

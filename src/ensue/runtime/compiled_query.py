@@ -12,6 +12,7 @@ from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import MemoryBudget, MemoryUsage
 from ensue.engine.program import Program
+from ensue.engine.scan import Scan
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import Query
 from ensue.ir.traits import is_interval_negation
@@ -117,6 +118,12 @@ def build_result(
     prepared: CompiledQuery, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
 ) -> pa.Table:
     """The result table of matches; `hashes` are those of the events, if they are known."""
+    check_result_size(prepared, matches, events)
+    return prepared.result.build(matches, events, hashes)
+
+
+def check_result_size(prepared: CompiledQuery, matches: Matches, events: pa.Table) -> None:
+    """Raises a LimitError if the result table of matches needs too much memory."""
     query, schema = prepared.physical
     chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
     if matches.count > FEW_EVENTS and not chosen_from:
@@ -124,7 +131,6 @@ def build_result(
         size = matches.nbytes + estimate_result_bytes(matches, events, query, whole_of)
         held = MemoryUsage(0, matches.number, size, events.num_rows - 1, None)
         MemoryBudget(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
-    return prepared.result.build(matches, events, hashes)
 
 
 def sort_by_time(prepared: CompiledQuery, matches: Matches, events: pa.Table) -> Matches:
@@ -143,7 +149,7 @@ def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
     return concat_matches([f for f in found if f.count], matcher.output)
 
 
-def find_unseen_types(prepared: CompiledQuery, matcher: AnyEngine) -> frozenset[str]:
+def find_unseen_types(prepared: CompiledQuery, matcher: "AnyEngine | Scan") -> frozenset[str]:
     """The types of a query's positive variables that no event had."""
     names = {n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)}
     return frozenset(names.intersection(matcher.unseen_types()))

@@ -50,10 +50,12 @@ def can_prune_events(prepared: CompiledQuery) -> bool:
     )
 
 
-def find_relevant_rows(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> npt.NDArray[np.int64] | None:
+def find_relevant_rows(
+    prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sorted_too: bool = True
+) -> npt.NDArray[np.int64] | None:
     """The rows of relevant events; None: too many for pruning to pay."""
     count = events.num_rows
-    if count < MANY:
+    if count < MANY or (in_order and not sorted_too):
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]

@@ -16,6 +16,7 @@ from ensue.ir.traits import is_interval_negation
 from ensue.ir.user_operator import UserOperator
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse_statement
+from ensue.planner.physical_plan import ReferencePlan
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
@@ -37,7 +38,8 @@ from ensue.runtime.stage import (
 )
 from ensue.runtime.timeout_rewrite import TimeoutQueries, compile_with_timeouts
 from ensue.vector.event_table import Rows
-from ensue.vector.match_rows import Matches
+
+MANY_EVENTS = 100_000  # in a table; matching fewer in threads costs more than it saves
 
 
 def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
@@ -109,7 +111,8 @@ class MatchOperator:
     def rows(self) -> Rows | None:
         if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
             return None
-        return partial(find_relevant_rows, self.prepared[0])
+        sorted_too = not can_match_in_parallel(self.prepared[0])  # threads leave out irrelevant events themselves
+        return partial(find_relevant_rows, self.prepared[0], sorted_too=sorted_too)
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes(cast(QueriesTableMatcher, matcher).unseen)
@@ -226,6 +229,19 @@ def create_matcher(
     return create(queries)
 
 
+def can_match_in_parallel(query: CompiledQuery) -> bool:
+    """Whether a call has several threads, and no part of its table depends on another one."""
+    plan, planning = query.plan, query.planning
+    return planning.limits.thread_count > 1 and not (
+        isinstance(plan.structure, ReferencePlan)
+        or planning.adaptive
+        or planning.limits.max_partial_matches is not None  # it counts those of all keys at one time
+        or plan.whole_stream
+        or plan.interpreted  # functions of the user, which may not be made for threads
+        or any(role.inner is not None for role in plan.roles)
+    )
+
+
 class QueriesTableMatcher(TableMatcher, Protocol):
     """Matches one or several queries over a table."""
 
@@ -239,23 +255,26 @@ class QueryTableMatcher:
 
     def __init__(self, query: CompiledQuery) -> None:
         self.query = query
-        self.engine = query.engine()
-        self._events: pa.Table | None = None
-        self._matches: list[Matches] = []
+        self.unseen: frozenset[str] = frozenset()
+        self._batch: StageInput | None = None
 
     def process(self, batch: StageInput) -> list[pa.Table]:
-        self._events = batch.bare
-        self._matches += [self.engine.process(piece.bare) for piece in batch.slices()]
+        self._batch = batch
         return []
 
     def on_watermark(self, now: float) -> list[pa.Table]:
-        assert self._events is not None
-        matches = concat_deliveries(self.engine, [*self._matches, self.engine.on_watermark(now)])
-        return [build_result(self.query, sort_by_time(self.query, matches, self._events), self._events)]
+        assert self._batch is not None
+        query, events = self.query, self._batch.bare
+        if events.num_rows >= MANY_EVENTS and can_match_in_parallel(query):
+            from ensue.operators.match.parallel_match import build_in_parallel, match_in_parallel
 
-    @property
-    def unseen(self) -> frozenset[str]:
-        return find_unseen_types(self.query, self.engine)
+            matches, self.unseen = match_in_parallel(query, self._batch)
+            return [build_in_parallel(query, sort_by_time(query, matches, events), events)]
+        engine = query.engine()
+        pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
+        matches = concat_deliveries(engine, [*pieces, engine.on_watermark(now)])
+        self.unseen = find_unseen_types(query, engine)
+        return [build_result(query, sort_by_time(query, matches, events), events)]
 
 
 def create_table_matcher(queries: Sequence[CompiledQuery]) -> QueriesTableMatcher:

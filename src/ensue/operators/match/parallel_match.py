@@ -1,0 +1,222 @@
+"""Matches a table in several threads: events in parts by the hash of their key, results by ranges of matches.
+
+Each step works on data that fits into a processor's cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.engine.engine import Engine
+from ensue.engine.interrupts import run_in_threads
+from ensue.engine.match_output import concat_matches
+from ensue.engine.memory_budget import SharedUsage
+from ensue.engine.scan import Scan
+from ensue.ir.selection import CONTIGUOUS
+from ensue.kernels import sorting
+from ensue.projection.match_ids import get_event_times, hash_column
+from ensue.runtime.compiled_query import CompiledQuery, build_result, check_result_size, find_unseen_types
+from ensue.runtime.stage import StageInput
+from ensue.vector.arrow_numpy import Ints, as_read_only
+from ensue.vector.key_codes import Codes, KeyCodes
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import take_rows
+
+MIN_MATCHES = 5_000  # of a thread that builds a result
+BLOCK = 1 << 17  # events scanned at a time
+PART = 1 << 17  # events matched at a time, about
+LEAST = 1 << 15  # the same, if there are more threads
+MOST_PARTS = 64
+SAMPLE = 4_096  # keys of a block that show whether there are few different ones
+NO_CODES = np.zeros(0, np.int32)
+
+
+def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[Matches, frozenset[str]]:
+    """The matches in a table, in the order of their last events, and the event types that it lacks."""
+    return _ParallelMatch(query, batch).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The events of a block that have a role."""
+
+    begin: int  # of the block
+    rows: Ints  # of the block
+    mask: Ints
+    seen: int  # bits of roles whose types occur
+    codes: Codes | None  # of their keys, in this block; None: there are too many different keys
+    keys: pa.Table  # of each code
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupedEvents:
+    """The same events, grouped by their key."""
+
+    rows: Ints  # of the table, ascending in each group
+    mask: Ints
+    codes: Codes | None  # of their keys, in the table
+    events: pa.Table  # the columns that are scanned later
+    bounds: Ints  # of the groups
+
+
+class _ParallelMatch:
+    def __init__(self, query: CompiledQuery, batch: StageInput) -> None:
+        self.query = query
+        self.batch = batch
+        self.events = batch.bare
+        self.threads = query.planning.limits.thread_count
+        self.keys = [e.field_name for e in query.plan.query.equivalence]
+        self.needs_every_event = bool(query.plan.query.strategies & CONTIGUOUS) or query.program.frame.counts
+        self.scans: SimpleQueue[Scan] = SimpleQueue()  # one for each thread
+        for _ in range(self.threads):
+            self.scans.put(Scan(query.program))
+        self.read = sorted(Scan(query.program).columns)
+        self.usage = SharedUsage()
+
+    def run(self) -> tuple[Matches, frozenset[str]]:
+        count = self.events.num_rows
+        selections = run_in_threads([partial(self._select, at) for at in range(0, count, BLOCK)], self.threads)
+        scan = Scan(self.query.program)
+        scan.seen = int(np.bitwise_or.reduce([selection.seen for selection in selections]))
+        unseen = find_unseen_types(self.query, scan)
+        parts = 1
+        if self.keys:
+            rows = sum(len(selection.rows) for selection in selections)
+            parts = _round_down(max(rows // PART, min(4 * self.threads, rows // LEAST)), MOST_PARTS)
+        codes = self._merge_codes(selections)
+        grouping = [partial(self._group, *pair, parts) for pair in zip(selections, codes, strict=True)]
+        grouped = run_in_threads(grouping, self.threads)
+        done = 0
+
+        def report(_: int) -> None:
+            nonlocal done
+            done += 1
+            self.batch.report(count * done // parts)
+
+        tasks = [partial(self._match, grouped, part) for part in range(parts)]
+        return _merge(run_in_threads(tasks, self.threads, report), self.query.program.source.output), unseen
+
+    def _select(self, begin: int) -> _Selection:
+        """Select the events of a block, and encode their keys if few are different."""
+        block, scan = self.events.slice(begin, BLOCK), self.scans.get()
+        scan.seen = 0
+        mask = scan.get_roles(block)
+        seen = scan.seen
+        self.scans.put(scan)
+        rows = np.arange(len(mask))
+        if not self.needs_every_event:
+            selected = np.empty(len(mask), np.int64)
+            count = sorting.select_rows(mask, rows, selected)
+            rows, mask = rows[:count], selected[:count]
+        keys = block.select(self.keys)
+        if not self.keys:
+            return _Selection(begin, rows, mask, seen, None, keys)
+        every = len(rows) * 2 > block.num_rows  # encoding some more is cheaper than taking the others
+        few = keys.slice(0, SAMPLE) if every else take_rows(keys, rows[:SAMPLE])
+        if 4 * len(_encode(few)[1]) > SAMPLE:
+            return _Selection(begin, rows, mask, seen, None, keys)
+        codes, firsts = _encode(keys if every else take_rows(keys, rows))
+        keys = take_rows(keys, firsts if every else rows[firsts])
+        return _Selection(begin, rows, mask, seen, codes[rows] if every else codes, keys)
+
+    def _merge_codes(self, selections: Sequence[_Selection]) -> list[Codes | None]:
+        """The common code of each code of a block, if the keys of all blocks have codes."""
+        if any(selection.codes is None for selection in selections):
+            return [None] * len(selections)
+        codes = KeyCodes()
+        return [codes.encode([selection.keys.column(name) for name in self.keys]) for selection in selections]
+
+    def _group(self, selection: _Selection, common: Codes | None, parts: int) -> _GroupedEvents:
+        """Group the selected events by their key."""
+        rows, mask, codes = selection.rows, selection.mask, NO_CODES
+        block, bounds = self.events.slice(selection.begin, BLOCK), np.array([0, len(rows)])
+        if common is not None and selection.codes is not None:
+            codes = np.append(common, np.int32(-1))[selection.codes]
+        if parts > 1:
+            if common is not None:
+                group = (codes & np.int32(parts - 1)).astype(np.uint8)
+            else:
+                hashes = np.zeros(block.num_rows, np.uint64)
+                for name in self.keys:
+                    hashes = hashes * np.uint64(31) + hash_column(block.column(name))
+                group = (hashes & np.uint64(parts - 1)).astype(np.uint8)[rows]
+            bounds = np.zeros(parts + 1, np.int64)
+            sorted_, masks, dense = np.empty_like(rows), np.empty_like(mask), np.empty_like(codes)
+            sorting.group_rows(group, rows, mask, codes, bounds, sorted_, masks, dense)
+            rows, mask, codes = sorted_, masks, dense // np.int32(parts)  # -1 stays -1
+        read = self.read if common is not None else sorted({*self.read, *self.keys})
+        events = take_rows(block.select(read), rows)
+        return _GroupedEvents(rows + selection.begin, mask, None if common is None else codes, events, bounds)
+
+    def _match(self, blocks: Sequence[_GroupedEvents], part: int) -> Matches:
+        """Match the events of one group."""
+        ranges = [(block, int(block.bounds[part]), int(block.bounds[part + 1])) for block in blocks]
+        rows = np.concatenate([block.rows[begin:end] for block, begin, end in ranges])
+        if not len(rows):
+            return concat_matches([], self.query.program.source.output)
+        mask = np.concatenate([block.mask[begin:end] for block, begin, end in ranges])
+        events = pa.concat_tables([block.events.slice(begin, end - begin) for block, begin, end in ranges])
+        codes = [block.codes[begin:end] for block, begin, end in ranges if block.codes is not None]
+        key = np.concatenate(codes) if codes else None
+        engine = self.query.engine()
+        assert isinstance(engine, Engine)
+        engine.room.shared = self.usage, part
+        scanned = engine.scan.scan_known(events, mask, key)
+        known = 1 + int(key.max(initial=0)) if key is not None else max(1, len(engine.scan.keys))
+        pieces = [engine.feed_scanned(scanned, known), engine.on_watermark(np.inf)]
+        matches = concat_matches([piece for piece in pieces if piece.count], engine.output)
+        self.usage.report(part, matches.nbytes, matches.number)
+        return matches.map_rows(lambda own: np.where(own < 0, np.int64(-1), rows[own]))
+
+
+def _encode(keys: pa.Table) -> tuple[Codes, Ints]:
+    """The codes of keys, -1 for NULL, and the first row of each code."""
+    known = KeyCodes()
+    codes = known.encode(keys.columns)
+    firsts = np.full(len(known), -1, np.int64)
+    sorting.find_firsts(as_read_only(codes), firsts)
+    return codes, firsts
+
+
+def _round_down(count: int, most: int) -> int:
+    """The largest power of two up to a count, at least 1 and at most `most`.
+
+    >>> [_round_down(count, 64) for count in (0, 1, 7, 8, 1_000)]
+    [1, 1, 4, 8, 64]
+    """
+    return min(most, 1 << max(0, count.bit_length() - 1))
+
+
+def _merge(pieces: list[Matches], names: Sequence[str]) -> Matches:
+    """Merge the matches of all parts by their last events."""
+    matches = concat_matches([piece for piece in pieces if piece.count], names)
+    if len(pieces) == 1 or not matches.count:
+        return matches
+    _, last = matches.ends()
+    return matches.pick(np.argsort(last, kind="stable"))
+
+
+def build_in_parallel(query: CompiledQuery, matches: Matches, events: pa.Table) -> pa.Table:
+    """The result table of matches that are sorted by time; each thread builds a range of them."""
+    threads = min(query.planning.limits.thread_count, matches.count // MIN_MATCHES)
+    if threads < 2 or query.result.reduces or not matches.variables:
+        return build_result(query, matches, events)
+    check_result_size(query, matches, events)
+    times = get_event_times(events, query.physical[1].end)
+    bounds = np.linspace(0, matches.count, threads + 1).astype(np.int64)
+
+    def build(begin: int, end: int) -> pa.Table:
+        part = matches.pick(np.arange(begin, end))
+        first, last = part.ends()
+        # with all events of the same time, since duplicates are numbered
+        low = int(np.searchsorted(times, times[first.min()], "left"))
+        high = int(np.searchsorted(times, times[last.max()], "right"))
+        moved = part.map_rows(lambda rows: np.where(rows < 0, rows, rows - low))
+        return query.result.build(moved, events.slice(low, high - low))
+
+    ranges = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    return pa.concat_tables(run_in_threads([partial(build, *pair) for pair in ranges], threads))

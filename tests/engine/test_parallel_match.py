@@ -1,0 +1,159 @@
+"""A table gives the same rows in the same order with any number of threads."""
+
+import threading
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import ensue
+from ensue.codegen import kernel_cache
+from ensue.engine.interrupts import run_in_threads
+from ensue.errors import EventError, LimitError, QueryError
+from ensue.operators.match import match_operator, parallel_match
+from support.edges import random_edges
+from support.groups import random_groups
+from support.negations import random_negations
+from support.queries import random_query, random_repeats
+from support.seeds import of_round, some
+from support.streams import random_events, random_nature
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+WRITERS = (random_query, random_query, random_repeats, random_negations, random_groups, random_edges)
+ANSWERS = ("", "", "", " RETURN COUNT(*) AS n", " RETURN EXISTS", " LIMIT 1")
+EACH = 60
+TIMED = {"time": "t", "type": "type"}
+PAIRS = "SEQ(A a, B b) USING next WHERE [k] WITHIN 50"
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Tables of a few events are matched in parts, too."""
+    monkeypatch.setattr(match_operator, "MANY_EVENTS", 1)
+    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4, "MIN_MATCHES": 1}.items():
+        monkeypatch.setattr(parallel_match, name, size)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    monkeypatch.setattr(kernel_cache, "interpreted", True)
+
+
+def match(events, query, threads, **options):
+    return ensue.match(events, query, options=ensue.Limits(threads=threads), **options)
+
+
+def make_events(count: int = 400, keys: int = 7) -> pa.Table:
+    random = Random(count + keys)
+    return pa.table(
+        {
+            "t": range(count),
+            "type": [random.choice("AB") for _ in range(count)],
+            "k": [random.choice([None, *map(str, range(keys))]) for _ in range(count)],
+        }
+    )
+
+
+@pytest.mark.filterwarnings("ignore")  # types that do not occur
+@pytest.mark.parametrize("round", some(1, 8))
+def test_random_queries_find_the_same(round, small_parts, interpreted, monkeypatch):
+    parallel = 0
+    run = parallel_match.match_in_parallel
+
+    def count(*arguments):
+        nonlocal parallel
+        parallel += 1
+        return run(*arguments)
+
+    monkeypatch.setattr(parallel_match, "match_in_parallel", count)
+    for seed in of_round(round, EACH):
+        random = Random(seed)
+        nature = random_nature(random)
+        query = random.choice(WRITERS)(random, nature)
+        if "RETURN" not in query:
+            query += random.choice(ANSWERS)
+        events = random_events(random, random.randint(10, 28), nature)
+        if random.random() < 0.3:  # duplicates, which the ids of matches number
+            events = pa.concat_tables([events, events.slice(0, 5)])
+        options = {"time": nature.columns, "type": "type"}
+        try:
+            one = match(events, query, 1, **options)
+        except (QueryError, EventError, LimitError):
+            continue
+        for threads in (2, 7):
+            found = match(events, query, threads, **options)
+            assert str(found.to_pylist()) == str(one.to_pylist()), (seed, query)  # NaN equals no NaN
+    assert parallel > len(of_round(round, EACH)) // 3
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize("keys", [1, 3, 300])
+def test_any_number_of_keys(keys, dictionary, small_parts):
+    events = make_events(keys=keys)
+    if dictionary:
+        events = events.set_column(2, "k", events.column("k").dictionary_encode())
+    one = match(events, PAIRS, 1, **TIMED)
+    assert one.num_rows
+    for threads in (2, 3, 7):
+        assert match(events, PAIRS, threads, **TIMED).equals(one)
+    chunks = pa.concat_tables([events.slice(0, 90), events.slice(90)])
+    assert match(chunks, PAIRS, 2, **TIMED).equals(one)
+
+
+def test_events_of_another_kind_in_each_block(small_parts):
+    """Blocks without relevant events, and blocks with few and with many keys."""
+    types = ["C"] * 40 + ["A", "B"] * 30 + ["C"] * 20 + ["A", "B"] * 20
+    keys = [None] * 40 + ["x", "x"] * 30 + ["y"] * 20 + [f"{n // 2}" for n in range(40)]
+    events = pa.table({"t": range(160), "type": types, "k": keys})
+    one = match(events, PAIRS, 1, **TIMED)
+    assert one.num_rows == 50
+    assert match(events, PAIRS, 2, **TIMED).equals(one)
+
+
+def test_limits_hold_for_all_threads_together(small_parts):
+    events = make_events()
+    count = match(events, PAIRS, 1, **TIMED).num_rows
+    for threads in (1, 2, 7):
+        most = ensue.Limits(threads=threads, max_matches=count)
+        assert ensue.match(events, PAIRS, options=most, **TIMED).num_rows == count
+        with pytest.raises(LimitError, match=f"more matches than max_matches={count - 1}"):
+            ensue.match(events, PAIRS, options=ensue.Limits(threads=threads, max_matches=count - 1), **TIMED)
+        with pytest.raises(LimitError, match="needs"):
+            ensue.match(events, PAIRS, options=ensue.Limits(threads=threads, memory=1_000), **TIMED)
+
+
+def test_progress_ends_with_all_events(small_parts):
+    seen = []
+    match(make_events(), PAIRS, 2, progress=lambda done, total: seen.append((done, total)), **TIMED)
+    assert seen == sorted(seen)
+    assert seen[-1] == (400, 400)
+
+
+def test_an_unseen_type_is_reported(small_parts):
+    with pytest.warns(UserWarning, match="no event is of type 'D'"):
+        match(make_events(), "SEQ(A a, D d) WHERE [k]", 2, **TIMED)
+
+
+def test_the_first_error_stops_all_tasks():
+    started = threading.Barrier(2)
+
+    def fail():
+        started.wait()
+        raise ValueError("no")
+
+    def wait():
+        started.wait()
+
+    with pytest.raises(ValueError, match="no"):
+        run_in_threads([wait, fail], 2)
+    assert run_in_threads([lambda n=n: n for n in range(9)], 4) == list(range(9))
+
+
+def test_the_environment_says_how_many_threads(monkeypatch):
+    monkeypatch.setenv("ENSUE_THREADS", "3")
+    assert ensue.Limits().thread_count == 3
+    assert ensue.Limits(threads=2).thread_count == 2
+    assert ensue.Limits(per_core=True).thread_count == 1
+    monkeypatch.setenv("ENSUE_THREADS", "many")
+    with pytest.raises(EventError, match="ENSUE_THREADS='many' must be a positive whole number"):
+        match(make_events(), PAIRS, None, **TIMED)
