@@ -28,6 +28,7 @@ from benchmarks.tables import (
     soak_sheet,
     spark_sheet,
     streaming_sheet,
+    threads_sheet,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +40,7 @@ FIGURES, TABLES = "figures", "bench"  # the marks around them
 Draw = Callable[[Sequence[Report]], Sheet]
 _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
     ("local.json", "queries", local_sheet),
+    ("threads.json", "queries", threads_sheet),
     ("spark.json", "queries", spark_sheet),
     ("streaming.json", "throughput", streaming_sheet),
     ("streaming.json", "per_key", per_key_sheet),

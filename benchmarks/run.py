@@ -25,10 +25,11 @@ from benchmarks.tables import (
     loops_sheet,
     readme_example_sheet,
     spark_sheet,
+    threads_sheet,
 )
 from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WARM_UP, WORKLOADS, events
 
-PARTS = ("local", "loops", "first-answer", "compile-time", "spark")
+PARTS = ("local", "threads", "loops", "first-answer", "compile-time", "spark")
 console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
 
 
@@ -44,6 +45,9 @@ def main() -> int:
         if "local" in options.only:
             said["local"] = measure_local(options.events, options.times)
             console.print(local_sheet(said["local"]).rich())
+        if "threads" in options.only:
+            said["threads"] = measure_threads(options.events, options.times)
+            console.print(threads_sheet(said["threads"]).rich())
         if "loops" in options.only:
             console.print("loops beside their encodings ...", style="dim")
             table = events(min(options.events, 2_000_000), FEW_KEYS)
@@ -95,6 +99,18 @@ def measure_local(count: int, times: int) -> list[Report]:
     return reports
 
 
+def measure_threads(count: int, times: int) -> list[Report]:
+    """`ensue.match` with one thread, and with one for each core."""
+    reports: list[Report] = []
+    for symbols in (FEW_KEYS, MANY_KEYS):
+        table = events(count, symbols)
+        for workload in WORKLOADS.values():
+            console.print(f"{workload.name}, {symbols:,} symbols, in threads ...", style="dim")
+            kernel.compiled(workload, table, symbols)
+            reports.append(arrow.measured_threads(workload, table, symbols, times))
+    return reports
+
+
 def measure_spark(count: int, times: int, folder: Path) -> list[Report]:
     """Spark batch beside an identity pipeline."""
     from ensue.backends.spark.session import get_or_create_session
@@ -119,7 +135,7 @@ def compared(said: dict[str, list[Report]]) -> bool:
     for report in said.get("spark", []):
         if report["query"] in local:
             report["same"] = report["matches"] == local[report["query"]]["arrow"]["matches"]
-    reports = [r for part in ("local", "loops", "spark") for r in said.get(part, [])]
+    reports = [r for part in ("local", "threads", "loops", "spark") for r in said.get(part, [])]
     different = [r["query"] for r in reports if not r.get("same", True)]
     for query in different:
         console.print(f"the numbers of matches differ: {query}", style="bold red")

@@ -63,6 +63,27 @@ def local_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def threads_sheet(reports: Sequence[Report]) -> Sheet:
+    """`ensue.match` with one thread and with one for each core."""
+    threads = max(r["threads"] for r in reports)
+    return Sheet(
+        f"One process, {_counted(reports)} events, one thread and {threads}",
+        ("query", "keys", "matches", "one thread", f"{threads} threads", "times as fast", "processor time"),
+        tuple(
+            (
+                r["query"],
+                f"{r['symbols']:,}",
+                f"{r['one']['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{1e3 * r['one']['best_seconds']:.0f} ms",
+                f"{1e3 * r['cores']['best_seconds']:.0f} ms",
+                f"{r['clock_ratio']:.2f}",
+                f"x {r['cpu_ratio']:.2f}",
+            )
+            for r in reports
+        ),
+    )
+
+
 def loops_sheet(reports: Sequence[Report]) -> Sheet:
     """Loops as they are written, beside encodings of them."""
     return Sheet(
