@@ -19,7 +19,7 @@ from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.column_values import Vector, from_arrow, to_arrow
 from ensue.vector.evaluation import evaluate
 from ensue.vector.key_codes import ColumnCodes
-from ensue.vector.take import take_values
+from ensue.vector.take import take_rows, take_values
 
 Numbers = npt.NDArray[Any]
 
@@ -52,6 +52,14 @@ class Partitions:
         if self.order is None:
             return self
         return Partitions(self.table, None, np.array([0, self.rows], np.int64))
+
+    def select(self, begin: int, end: int) -> "Partitions":
+        """Some consecutive partitions, with rows of their own."""
+        first, last = int(self.bounds[begin]), int(self.bounds[end])
+        bounds = self.bounds[begin : end + 1] - first
+        if self.order is None:
+            return Partitions(self.table.slice(first, last - first), None, bounds)
+        return Partitions(take_rows(self.table, self.order[first:last]), None, bounds)
 
     @cached_property
     def _columns(self) -> dict[str, Vector]:

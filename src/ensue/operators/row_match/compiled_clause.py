@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.cached import cached_property
+from ensue.engine.interrupts import run_in_threads
 from ensue.engine.row_match.row_partitions import Partitions, partition_rows
 from ensue.engine.row_match.search import RowMatches, RowMatchFinder, SearchState
 from ensue.errors import EventError, LimitError, QueryError
@@ -21,6 +25,8 @@ from ensue.runtime.source_schema import ComputedColumn, InputOrder, is_internal_
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
 from ensue.vector.event_table import COMPUTED, PLACE
 from ensue.vector.take import create_empty_table
+
+PART_ROWS = 1 << 16  # of the partitions that a thread matches at a time, at least
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,21 @@ class CompiledClause:
         """Matches complete rows; `ties`, then arrival, order the rows that ORDER BY leaves equal."""
         order = (*self.row_pattern.order, *(RowSortKey(FieldRef(ROW, name)) for name in ties))
         partitions = partition_rows(events, self.key, order)
+        threads = self.limits.thread_count
+        parts = min(max(4 * threads, 16), partitions.rows // PART_ROWS, len(partitions))
+        stay = threads < 2 and partitions.order is None  # rows that move pay in parts that fit into the cache
+        if parts < 2 or stay or self.limits.max_matches is not None:  # that limit is for all rows together
+            return self._match(partitions)
+
+        def match_part(begin: int, end: int) -> pa.Table:
+            return self._match(partitions.select(begin, end))
+
+        near = np.linspace(0, partitions.rows, parts + 1)
+        cuts = np.unique(np.searchsorted(partitions.bounds, near)).tolist()
+        tasks = [partial(match_part, begin, end) for begin, end in pairwise(cuts)]
+        return pa.concat_tables(run_in_threads(tasks, threads))
+
+    def _match(self, partitions: Partitions) -> pa.Table:
         search = SearchState.from_complete(partitions.bounds)
         return self.build_result(partitions, RowMatchFinder(self.plan).find(partitions, search))
 
