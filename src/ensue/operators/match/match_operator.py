@@ -111,8 +111,10 @@ class MatchOperator:
     def rows(self) -> Rows | None:
         if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
             return None
-        sorted_too = not can_match_in_parallel(self.prepared[0])  # threads leave out irrelevant events themselves
-        return partial(find_relevant_rows, self.prepared[0], sorted_too=sorted_too)
+        (query,) = self.prepared
+        # parts leave out irrelevant events themselves
+        sorted_too = query.planning.limits.thread_count < 2 or not can_match_in_parts(query)
+        return partial(find_relevant_rows, query, sorted_too=sorted_too)
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes(cast(QueriesTableMatcher, matcher).unseen)
@@ -229,10 +231,10 @@ def create_matcher(
     return create(queries)
 
 
-def can_match_in_parallel(query: CompiledQuery) -> bool:
-    """Whether a call has several threads, and no part of its table depends on another one."""
+def can_match_in_parts(query: CompiledQuery) -> bool:
+    """Whether no part of a table depends on another one."""
     plan, planning = query.plan, query.planning
-    return planning.limits.thread_count > 1 and not (
+    return not (
         isinstance(plan.structure, ReferencePlan)
         or planning.adaptive
         or planning.limits.max_partial_matches is not None  # it counts those of all keys at one time
@@ -265,11 +267,12 @@ class QueryTableMatcher:
     def on_watermark(self, now: float) -> list[pa.Table]:
         assert self._batch is not None
         query, events = self.query, self._batch.bare
-        if events.num_rows >= MANY_EVENTS and can_match_in_parallel(query):
-            from ensue.operators.match.parallel_match import build_in_parallel, match_in_parallel
+        if events.num_rows >= MANY_EVENTS and can_match_in_parts(query):
+            from ensue.operators.match.parallel_match import build_in_parallel, is_faster_in_parts, match_in_parallel
 
-            matches, self.unseen = match_in_parallel(query, self._batch)
-            return [build_in_parallel(query, sort_by_time(query, matches, events), events)]
+            if is_faster_in_parts(query, events):
+                matches, self.unseen = match_in_parallel(query, self._batch)
+                return [build_in_parallel(query, sort_by_time(query, matches, events), events)]
         engine = query.engine()
         pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
         matches = concat_deliveries(engine, [*pieces, engine.on_watermark(now)])

@@ -1,6 +1,6 @@
 """Matches a table in several threads: events in parts by the hash of their key, results by ranges of matches.
 
-Each step works on data that fits into a processor's cache.
+Each step works on data that fits into a processor's cache, which also helps one thread that has many keys.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,20 @@ PART = 1 << 17  # events matched at a time, about
 LEAST = 1 << 15  # the same, if there are more threads
 MOST_PARTS = 64
 SAMPLE = 4_096  # keys of a block that show whether there are few different ones
+MANY_KEYS = 200_000  # from which on parts are faster for one thread, too
 NO_CODES = np.zeros(0, np.int32)
+
+
+def is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
+    """Whether a call has several threads, or so many keys that their state does not fit into the cache."""
+    if query.planning.limits.thread_count > 1:
+        return True
+    names = [e.field_name for e in query.plan.query.equivalence]
+    if not names:
+        return False
+    sample = take_rows(events.select(names), np.linspace(0, events.num_rows - 1, SAMPLE).astype(np.int64))
+    # n keys drawn out of k are about n * n / 2k fewer different ones
+    return SAMPLE - len(_encode(sample)[1]) < SAMPLE * SAMPLE / (2 * MANY_KEYS)
 
 
 def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[Matches, frozenset[str]]:
