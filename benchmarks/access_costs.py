@@ -29,7 +29,7 @@ from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.live_matcher import LiveMatcher
-from ensue.runtime.run_options import open_archives
+from ensue.runtime.query_spec import open_archives
 from ensue.vector.event_table import create_schema
 
 ROWS, KEYS = 1_000_000, 1_000

@@ -168,8 +168,7 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
 def _chain(stream: "DataFrame", text: str, key_groups: int) -> Any:
     """What runs in the key groups of a match."""
     from ensue.backends.spark.arrow_types import arrow_schema
-    from ensue.runtime.query_spec import QuerySpec
-    from ensue.runtime.run_options import RunOptions
+    from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.source_schema import SourceSchema
     from ensue.runtime.workload import Workload
 

@@ -230,9 +230,8 @@ class Semantics:
         from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
         from ensue.projection.grouping import ResultFinisher
         from ensue.projection.match_table import flatten_table
-        from ensue.runtime.compiled_query import CompiledQuery
+        from ensue.runtime.compiled_query import CompiledQuery, compile_with_timeouts
         from ensue.runtime.event_pruning import get_relevant_types
-        from ensue.runtime.timeout_rewrite import compile_with_timeouts
         from ensue.vector.event_table import add_location, sort_events
         from support.matching import match_in_order
 
@@ -264,8 +263,7 @@ class Semantics:
         from ensue.engine.reference_events import read_events
         from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
         from ensue.reference import find_timeouts
-        from ensue.runtime.compiled_query import build_result
-        from ensue.runtime.timeout_rewrite import add_plan_keys
+        from ensue.runtime.compiled_query import add_plan_keys, build_result
 
         shape, waiting = queries.main.shape, []
         if len(queries.queries) > 1:
@@ -356,7 +354,7 @@ class KeyGroups:
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.backends.input_tables import read_event_table
-        from ensue.runtime.run_options import open_archives
+        from ensue.runtime.query_spec import open_archives
         from ensue.vector.event_table import drop_bad_times
         from support import key_groups
 

@@ -41,7 +41,7 @@ from benchmarks.timing import Clock
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.planner.access_paths import ACCESSES, AccessDecision, LiveStatistics, choose_access_path
 from ensue.planner.planner_options import PlannerOptions
-from ensue.runtime.run_options import InputEvents, open_archives
+from ensue.runtime.query_spec import InputEvents, open_archives
 from ensue.vector.event_table import create_schema
 
 RESULTS = Path(__file__).parent.parent / "results"

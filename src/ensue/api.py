@@ -389,7 +389,7 @@ def match(
         tables of different kinds in a dict. For several queries, a dict of their matches.
     """
     from ensue.backends.dataframe_libs import convert_result
-    from ensue.runtime.run_options import RunOptions, describe_input, open_archives
+    from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
     from ensue.runtime.workload import Workload
 
     limits, stream, output, planning = _read_options("match", options, *_OPTIONS)
@@ -530,8 +530,7 @@ def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions"
     If the query selects match_id, it is the first column.
     """
     from ensue.operators.row_match.compiled_clause import plan_arrangement
-    from ensue.runtime.query_spec import QuerySpec
-    from ensue.runtime.run_options import RunOptions
+    from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.workload import Workload
 
     runner, query = _runner(relation), _read_clause(clause)
@@ -589,7 +588,7 @@ def live(
     from ensue.backends.live_backend import LiveSession, build_source
     from ensue.backends.live_rows import LiveEventReader
     from ensue.runtime.grouping import require_finite_result
-    from ensue.runtime.run_options import RunOptions, open_archives
+    from ensue.runtime.query_spec import RunOptions, open_archives
     from ensue.runtime.workload import Workload
 
     limits, stream, output, planning = _read_options("live", options, *_OPTIONS)
@@ -1229,7 +1228,7 @@ def _explain_query(
     archives: "Mapping[str, Archive] | Archives | None" = None,
 ) -> "Explainer":
     from ensue.runtime.query_kinds import find_kind
-    from ensue.runtime.run_options import RunOptions, describe_input, open_archives
+    from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
 
     source, frame, streaming = None, None, False
     if events is not None:

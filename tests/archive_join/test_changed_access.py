@@ -11,7 +11,7 @@ from ensue.operators.archive_join.join_operator import ArchiveJoinStage
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.planner.access_paths import ACCESSES
 from ensue.planner.planner_options import DEFAULT_OPTIONS
-from ensue.runtime.run_options import open_archives
+from ensue.runtime.query_spec import open_archives
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import create_schema, split_table

@@ -14,7 +14,7 @@ import ensue
 from ensue.errors import EventError, QueryError
 from ensue.parser.sql.clause_join import UnsupportedJoinError, parse_archive_join_text
 from ensue.planner.access_paths import ACCESSES
-from ensue.runtime.run_options import open_archives
+from ensue.runtime.query_spec import open_archives
 from support.joined_clauses import Told, random_told, rows_of
 from support.key_groups import Stream, delayed, workload_of
 from support.seeds import of_round

@@ -10,7 +10,7 @@ import ensue
 from ensue import reference as semantics
 from ensue.errors import EventError, QueryError
 from ensue.planner.access_paths import ACCESSES
-from ensue.runtime.run_options import open_archives
+from ensue.runtime.query_spec import open_archives
 from ensue.runtime.tasks import task_state as key_group_state
 from support.archive_joins import Story, random_story, random_try
 from support.key_groups import Stream, delayed, workload_of

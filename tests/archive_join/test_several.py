@@ -5,7 +5,7 @@ import pytest
 
 import ensue
 from ensue.operators.archive_join import archive_access as access
-from ensue.runtime.run_options import open_archives
+from ensue.runtime.query_spec import open_archives
 from ensue.runtime.stage import StageInput
 from support.key_groups import workload_of
 

@@ -70,7 +70,7 @@ def test_memory_that_the_system_refuses(structure: str, uncompiled: None, monkey
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("Unable to allocate 8 EiB for an array")
 
-    monkeypatch.setattr("ensue.engine.growth.TableAllocator.make", refuse)
+    monkeypatch.setattr("ensue.engine.memory_budget.TableAllocator.make", refuse)
     with pytest.raises(ensue.LimitError, match="more memory than the system gives") as error:
         match(
             events("A" * 13 + "B"),
@@ -243,7 +243,7 @@ def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
     from ensue.backends.input_tables import read_event_table
     from ensue.planner.planner_options import PlannerOptions
     from ensue.runtime.compiled_query import compile_query
-    from ensue.runtime.cost_warning import predict_overflow
+    from ensue.runtime.event_pruning import predict_overflow
 
     known = ensue.Statistics.given(rates={"A": 50.0, "B": 1.0})
     query = ensue.parse("SEQ(A a, A b, A c, B d) WITHIN 100000")

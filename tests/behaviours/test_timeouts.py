@@ -13,8 +13,7 @@ from ensue.analyzer.timeouts import build_timeout_queries
 from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
 from ensue.parser.pattern_parser import parse
-from ensue.runtime.compiled_query import compile_query
-from ensue.runtime.timeout_rewrite import add_plan_keys, compile_with_timeouts
+from ensue.runtime.compiled_query import add_plan_keys, compile_query, compile_with_timeouts
 from ensue.vector.event_table import create_schema, get_end_times
 from support.edges import random_edges
 from support.groups import random_groups

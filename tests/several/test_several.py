@@ -11,7 +11,7 @@ from ensue.engine.program import Program
 from ensue.errors import EventError, QueryError
 from ensue.operators.match.shared_engine import create_shared_engines
 from ensue.parser.pattern_parser import parse
-from ensue.runtime.timeout_rewrite import compile_with_timeouts
+from ensue.runtime.compiled_query import compile_with_timeouts
 from ensue.runtime.workload import Workload
 from ensue.vector import evaluation as vectors
 from ensue.vector.event_table import create_schema

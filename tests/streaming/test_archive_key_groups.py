@@ -12,7 +12,7 @@ import ensue
 from ensue.archives.delta_writer import create
 from ensue.errors import EventError, QueryError
 from ensue.planner.access_paths import ACCESSES
-from ensue.runtime.run_options import ArchiveSet, open_archives
+from ensue.runtime.query_spec import ArchiveSet, open_archives
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks import task_state as key_group_state
 from ensue.runtime.tasks.backfill import BackfillCut

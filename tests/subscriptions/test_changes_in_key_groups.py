@@ -13,8 +13,7 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.catalog.version_pins import find_version_start
 from ensue.operators.subscriptions.subscription_loader import clear_set_cache
 from ensue.printing.opsl_printer import format_subscription
-from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
-from ensue.runtime.run_options import RunOptions
+from ensue.runtime.query_spec import QuerySpec, RunOptions, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.workload import Workload
 from support.key_groups import Stream

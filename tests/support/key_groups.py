@@ -17,8 +17,7 @@ from ensue.options import OutputOptions
 from ensue.parser.registry import parse
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.query_spec import Name, QuerySpec
-from ensue.runtime.run_options import NO_ARCHIVES, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, Name, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import BATCH, ROW, MicroBatch, SubscriptionVersion
 from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history

@@ -3,9 +3,8 @@
 import pyarrow as pa
 
 from ensue.operators.match.match_operator import match_queries
-from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.compiled_query import CompiledQuery, TimeoutQueries
 from ensue.runtime.stage import Progress
-from ensue.runtime.timeout_rewrite import TimeoutQueries
 
 
 def match_in_order(

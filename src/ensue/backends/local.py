@@ -15,7 +15,7 @@ from ensue.ir.query import Query
 from ensue.planner.statistics import Statistics
 from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import compile_query
-from ensue.runtime.cost_warning import warn_if_expensive
+from ensue.runtime.event_pruning import warn_if_expensive
 from ensue.runtime.query_spec import Name
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes, run_to_end

@@ -13,11 +13,10 @@ from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.codegen.counters import TABLE, ScanCounts, read_counters
 from ensue.codegen.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.codegen.user_functions import name_failing_operator
-from ensue.engine.growth import TableAllocator, evict_keys, evict_strings
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.match_output import compute_list_bytes, concat_matches, read_output
 from ensue.engine.match_selection import OrderedSkipStrategy, create_skip_strategy
-from ensue.engine.memory_budget import MemoryBudget
+from ensue.engine.memory_budget import MemoryBudget, TableAllocator, evict_keys, evict_strings
 from ensue.engine.program import Program
 from ensue.engine.scan import Scan, ScannedBatch
 from ensue.options import UNLIMITED, Limits

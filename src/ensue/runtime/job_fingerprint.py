@@ -15,8 +15,7 @@ from ensue.ir.user_operator import UserOperator, find_operator
 from ensue.options import OutputOptions
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.runtime.query_kinds import find_kind, get_kind
-from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
-from ensue.runtime.run_options import NO_ARCHIVES, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, QuerySpec, RunOptions, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 
 FORMAT = 3

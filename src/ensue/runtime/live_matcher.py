@@ -1,7 +1,8 @@
-"""An incremental matcher of a query, with a buffer of the events it still needs."""
+"""Incremental matchers of queries, with buffers of the events they still need."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -9,12 +10,13 @@ import pyarrow as pa
 from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.state_format import pack_state, unpack_state
+from ensue.errors import StateError
 from ensue.projection.match_table import filter_matches
 from ensue.projection.trigger_limits import RANK, rank_matches
 from ensue.runtime.compiled_query import CompiledQuery, build_result
-from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.event_buffer import FEW, BufferedEvents, EventBuffer
 from ensue.runtime.spill.key_store import is_spill_snapshot, restore_unlimited
+from ensue.runtime.stage import Matcher, StageInput
 from ensue.vector.event_table import split_table
 from ensue.vector.match_rows import Matches
 
@@ -131,6 +133,45 @@ class LiveMatcher:
         _, arrays, blobs = unpack_state(data)
         self.engine.restore(blobs["engine"])
         self.store.restore(blobs["events"], arrays)
+
+
+CompositeMember = Matcher[pa.Table, pa.Table]
+M = TypeVar("M", bound=CompositeMember)
+
+
+class CompositeMatcher(Generic[M]):
+    """A matcher with its own events for each query; returns a table for each."""
+
+    def __init__(self, matchers: Sequence[M]) -> None:
+        self.matchers = matchers
+
+    def process(self, batch: StageInput) -> list[pa.Table]:
+        return [matcher.process(batch.bare) for matcher in self.matchers]
+
+    def on_watermark(self, now: float) -> list[pa.Table]:
+        return [matcher.on_watermark(now) for matcher in self.matchers]
+
+    def next_timer(self) -> float | None:
+        times = [t for m in self.matchers if (t := m.next_timer()) is not None]
+        return min(times, default=None)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(m.partial_matches for m in self.matchers)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(m.state_bytes for m in self.matchers)
+
+    def snapshot(self) -> bytes:
+        return pack_state({}, {}, {str(k): m.snapshot() for k, m in enumerate(self.matchers)})
+
+    def restore(self, data: bytes) -> None:
+        _, _, saved = unpack_state(data)
+        if set(saved) != {str(k) for k in range(len(self.matchers))}:
+            raise StateError("the state of a stream was saved for another set of queries")
+        for k, matcher in enumerate(self.matchers):
+            matcher.restore(saved[str(k)])
 
 
 class CompositeLiveMatcher(CompositeMatcher[LiveMatcher]):

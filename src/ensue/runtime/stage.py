@@ -15,8 +15,7 @@ from ensue.ir.query import Query
 from ensue.options import Limits
 from ensue.projection.match_table import flatten_schema, flatten_table
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.query_spec import Name, QuerySpec
-from ensue.runtime.run_options import NO_ARCHIVES, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, Name, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import Rows, StreamSchema

@@ -19,8 +19,7 @@ from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_kinds import KINDS, find_kind
-from ensue.runtime.query_spec import QuerySpec
-from ensue.runtime.run_options import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
     InputFilter,

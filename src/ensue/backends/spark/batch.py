@@ -31,7 +31,7 @@ from ensue.backends.spark.state_store import (
     spark_hash,
 )
 from ensue.brief_tracebacks import shorten_task_tracebacks
-from ensue.runtime.cost_warning import warn_if_expensive
+from ensue.runtime.event_pruning import warn_if_expensive
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput, run_to_end

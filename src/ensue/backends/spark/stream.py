@@ -42,7 +42,7 @@ from ensue.backends.spark.session import (
 from ensue.backends.spark.state_store import KeyGroupStore, get_key_group_count, get_partition_id, get_stage_keys
 from ensue.backends.spark.stream_spec import STREAM_SPECS, StreamSpec
 from ensue.ir.query import Query
-from ensue.runtime.cost_warning import warn_if_expensive
+from ensue.runtime.event_pruning import warn_if_expensive
 from ensue.runtime.job_fingerprint import register_job
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_spec import name_query_in_errors

@@ -28,8 +28,8 @@ from ensue.planner.join_order import Cardinalities
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.planner.plan_cost import estimate_structure
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.cost_warning import takes_subsets
-from ensue.runtime.run_options import InputEvents
+from ensue.runtime.event_pruning import takes_subsets
+from ensue.runtime.query_spec import InputEvents
 from ensue.runtime.stage import SLICE_ROWS
 from ensue.schema import ValueKind
 from ensue.vector.arrow_types import Unit, plain_type

@@ -24,7 +24,7 @@ from ensue.planner.explain.join_text import (
 )
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
-from ensue.runtime.run_options import ArchiveSet, RunOptions
+from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import OutputTable, StageInput, run_to_end
 

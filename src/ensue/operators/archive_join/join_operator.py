@@ -23,9 +23,8 @@ from ensue.operators.match.match_operator import create_matcher, parse_query
 from ensue.options import Limits
 from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.composite import CompositeMatcher
-from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
-from ensue.runtime.run_options import ArchiveSet
+from ensue.runtime.live_matcher import CompositeMatcher
+from ensue.runtime.query_spec import ArchiveSet, QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
 from ensue.runtime.stage import (

@@ -25,7 +25,7 @@ from ensue.operators.archive_join.joining import KeyEquality, MatchJoiner
 from ensue.planner.access_paths import choose_access_path, describe_unclustered
 from ensue.planner.planner_options import PlannerOptions
 from ensue.projection.join_output import LOCATION, MATCH_COLUMNS
-from ensue.runtime.run_options import STREAM_INPUT, ArchiveSet, InputEvents
+from ensue.runtime.query_spec import STREAM_INPUT, ArchiveSet, InputEvents
 from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector.arrow_types import Unit, kind_of_arrow, window_to_ticks

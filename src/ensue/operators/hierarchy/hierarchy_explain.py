@@ -21,7 +21,7 @@ from ensue.planner.explain.plan_text import explain_memory
 from ensue.planner.explain_analyze import RunCounts, format_analysis
 from ensue.planner.schema_inference import infer_schema
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
-from ensue.runtime.run_options import ArchiveSet, RunOptions
+from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind

@@ -14,8 +14,7 @@ from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
-from ensue.runtime.query_spec import Name, QuerySpec, name_query_in_errors
-from ensue.runtime.run_options import RunOptions
+from ensue.runtime.query_spec import Name, QuerySpec, RunOptions, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error
 from ensue.runtime.stage import OutputTable, PlannedQueries, PlanRequest

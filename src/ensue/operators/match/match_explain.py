@@ -18,7 +18,7 @@ from ensue.planner.schema_inference import infer_schema, plan_without_events
 from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_query
 from ensue.runtime.event_pruning import get_relevant_types
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
-from ensue.runtime.run_options import ArchiveSet, RunOptions
+from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.vector.arrow_types import Unit
 from ensue.vector.event_table import split_table

@@ -19,7 +19,15 @@ from ensue.parser.pattern_parser import parse_statement
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
-from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
+from ensue.runtime.compiled_query import (
+    CompiledQuery,
+    TimeoutQueries,
+    build_result,
+    compile_with_timeouts,
+    concat_deliveries,
+    find_unseen_types,
+    sort_by_time,
+)
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.stage import (
@@ -36,7 +44,6 @@ from ensue.runtime.stage import (
     build_output,
     run_to_end,
 )
-from ensue.runtime.timeout_rewrite import TimeoutQueries, compile_with_timeouts
 from ensue.vector.event_table import Rows
 
 MANY_EVENTS = 100_000  # in a table; matching fewer in threads costs more than it saves

@@ -16,7 +16,7 @@ from ensue.planner.explain.row_pattern_text import ClauseTexts, draw_row_pattern
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.printing.expression_printer import format_scalar, format_sql_name
 from ensue.printing.sql_printer import format_row_expression, format_row_pattern
-from ensue.runtime.run_options import ArchiveSet, RunOptions
+from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 
 

@@ -21,7 +21,7 @@ from ensue.parser.row_pattern.clause import read_clause_text
 from ensue.planner.planner_options import DEFAULT_OPTIONS
 from ensue.printing.sql_printer import format_clause
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.composite import CompositeMatcher
+from ensue.runtime.live_matcher import CompositeMatcher
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (

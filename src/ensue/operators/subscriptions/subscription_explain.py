@@ -15,8 +15,7 @@ from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_text import explain_plan
 from ensue.planner.subscription_joins import plan_network
 from ensue.planner.subscription_network import NetworkAbsence, NetworkFilter, NetworkJoin, NetworkLeaf, NetworkNode
-from ensue.runtime.query_spec import SubscriptionsSpec
-from ensue.runtime.run_options import ArchiveSet, RunOptions
+from ensue.runtime.query_spec import ArchiveSet, RunOptions, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
 
