@@ -12,8 +12,7 @@ import pytest
 from ensue import reference as semantics
 from ensue.codegen import kernel_cache as cache
 from ensue.engine.reference_engine import ReferenceEngine
-from ensue.engine.reference_events import read_events
-from ensue.engine.retention import get_partition_key
+from ensue.engine.reference_events import get_partition_key, read_events
 from ensue.errors import QueryError, StateError
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.parser.pattern_parser import parse

@@ -15,12 +15,16 @@ from ensue.engine.interval_negation import matches_to_arrays
 from ensue.engine.memory_budget import WAY_BYTES, MemoryBudget, MemoryUsage
 from ensue.engine.reference_events import (
     AbsenceIntervals,
+    Key,
     RepeatTracker,
+    RetentionWindow,
+    create_retention_window,
     find_computed_columns,
+    get_partition_key,
+    is_relevant,
     nanoseconds_per_tick,
     read_events,
 )
-from ensue.engine.retention import Key, RetentionWindow, create_retention_window, get_partition_key, is_relevant
 from ensue.engine.state_format import (
     Arrays,
     check_signature,

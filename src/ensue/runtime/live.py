@@ -10,10 +10,10 @@ import pyarrow as pa
 from ensue.engine.interrupts import allow_interrupts
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import EventError, StateError
+from ensue.runtime.event_buffer import StreamOrder
 from ensue.runtime.query_spec import Name
 from ensue.runtime.spill.resident_keys import get_spill_counters
 from ensue.runtime.stage import PipelineStage, StageInput, StageMatcher
-from ensue.runtime.stream_order import StreamOrder
 from ensue.runtime.tasks.task_state import require_same_job
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import drop_bad_times, sort_events

@@ -22,8 +22,8 @@ from ensue.kernels.row_search import group_rows
 from ensue.operators.row_match.compiled_clause import CompiledClause, get_tie_columns
 from ensue.options import format_size
 from ensue.projection.match_ids import ORDINAL, hash_rows
+from ensue.runtime.event_buffer import DuplicateEvents
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stream_order import DuplicateEvents
 from ensue.vector.arrow_numpy import Bools, Ints
 from ensue.vector.event_table import get_end_times
 from ensue.vector.key_codes import KeyCodes

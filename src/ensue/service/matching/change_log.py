@@ -20,7 +20,7 @@ from ensue.backends.spark.service_tasks import STEP_SCHEMA
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.projection.match_ids import ORDINAL
-from ensue.runtime.stream_order import DuplicateEvents, StreamOrder
+from ensue.runtime.event_buffer import DuplicateEvents, StreamOrder
 from ensue.service.event_columns import EventColumns
 from ensue.service.store.event_batches import StoredBatch
 from ensue.vector.arrow_numpy import Ints

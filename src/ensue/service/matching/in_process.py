@@ -20,7 +20,7 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
 from ensue.options import StreamOptions
-from ensue.runtime.stream_order import StreamOrder
+from ensue.runtime.event_buffer import StreamOrder
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
 from ensue.service.matching.catalog_replica import CompiledSnapshots

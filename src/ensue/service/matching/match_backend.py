@@ -10,7 +10,7 @@ import pyarrow as pa
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.runtime.stream_order import StreamOrder
+from ensue.runtime.event_buffer import StreamOrder
 from ensue.service.event_columns import EventColumns
 from ensue.service.settings import ServiceLimits
 

@@ -19,11 +19,10 @@ from ensue.operators.subscriptions.subscription_operator import VERSION, Subscri
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
-from ensue.runtime.event_buffer import EventBuffer
+from ensue.runtime.event_buffer import DuplicateEvents, EventBuffer
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import MicroBatch, OutputTable, StageInput, SubscriptionVersion
-from ensue.runtime.stream_order import DuplicateEvents
 from ensue.service.matching.change_log import StreamStep, get_ordinals
 from ensue.service.matching.multi_version_set import STREAM, MultiVersionSet, MultiVersionStage
 from ensue.vector.arrow_numpy import Bools, Ints

@@ -31,8 +31,8 @@ from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
 from ensue.optional_deps import require_extra
 from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
+from ensue.runtime.event_buffer import StreamOrder
 from ensue.runtime.query_spec import SubscriptionsSpec
-from ensue.runtime.stream_order import StreamOrder
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
 from ensue.service.matching.catalog_replica import CatalogReplica, replica_ahead_error
