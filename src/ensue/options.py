@@ -229,7 +229,7 @@ class OutputOptions:
     """What a match returns.
 
     >>> OutputOptions(levels=["Incident"], trace=True)
-    OutputOptions(levels=('Incident',), trace=True, flat=False, emit_timeouts=False)
+    OutputOptions(levels=('Incident',), trace=True, flat=False, emit_timeouts=False, ids=True)
 
     Args:
         levels: The definitions of the query whose events are returned too, or "all". The result
@@ -241,12 +241,15 @@ class OutputOptions:
             `RETURN a.*` does it for one event.
         emit_timeouts: Also return partial matches whose window ended before they were complete.
             A column `timed_out` distinguishes them from matches; missing parts are NULL.
+        ids: False leaves out the column `match_id`, which takes a part of the time of a query with
+            many matches. A stream needs it.
     """
 
     levels: Sequence[str] | str | None = None
     trace: bool = False
     flat: bool = False
     emit_timeouts: bool = False
+    ids: bool = True
 
     def __post_init__(self) -> None:
         if self.levels is not None and not isinstance(self.levels, str):

@@ -98,3 +98,45 @@ def test_they_are_distinct_in_many_matches():
     assert found.num_rows > 1_000
     assert len(set(found.column("match_id").to_pylist())) == found.num_rows
     assert all(len(text) == 32 for text in found.column("match_id").to_pylist())
+
+
+@pytest.mark.spark
+def test_it_can_be_left_out_on_spark(spark):
+    without = ensue.OutputOptions(ids=False)
+    frame = spark.createDataFrame(EVENTS)
+    found = ensue.match(frame, QUERY, time="at", type="type", options=without).toArrow()
+    here = ensue.match(EVENTS, QUERY, time="at", type="type", options=without)
+    assert found.column_names == here.column_names == ["start", "end", "a", "b", "c"]
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, here.to_pylist()))
+    arriving = spark.readStream.format("rate").load().selectExpr("value AS at", "'A' AS type", "'p' AS k")
+    with pytest.raises(ensue.QueryError, match="the matches of a stream need their ids"):
+        ensue.match(arriving, QUERY, time="at", type="type", watermark=1, options=without)
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("SEQ(A a, B b) RETURN COUNT(*) AS n", {}),
+        ("SEQ(A a, B b, C c) WITHIN 2", {"emit_timeouts": True}),
+        ("SEQ(A a, B b)", {"flat": True}),
+        (["SEQ(A a, B b)", "SEQ(B b, C c)"], {}),
+        ("EVENT P AS SEQ(A a, B b) RETURN a.k AS k; SEQ(P p, C c)", {"levels": "all"}),
+        ("MATCH_RECOGNIZE (ORDER BY at MEASURES a.x AS x PATTERN (a b) DEFINE b AS b.x > a.x)", {}),
+        ("SEQ(A a, B b) RETURN a.k AS match_id", {}),
+    ],
+)
+def test_it_can_be_left_out_of_any_result(query, options):
+    columns = {} if "MATCH_RECOGNIZE" in query else {"time": "at", "type": "type"}
+    whole = ensue.match(EVENTS, query, **columns, options=ensue.OutputOptions(**options))
+    left = ensue.match(EVENTS, query, **columns, options=ensue.OutputOptions(**options, ids=False))
+    tables = [(whole, left)] if isinstance(whole, pa.Table) else [(whole[name], left[name]) for name in whole]
+    for one, other in tables:
+        assert one.num_rows
+        own = "AS match_id" in str(query)
+        assert other.equals(one if own else one.drop_columns(["match_id"]))
+
+
+def test_a_live_matcher_does_not_need_it():
+    options = [ensue.OutputOptions(ids=False)]
+    matcher = ensue.live(QUERY, schema=EVENTS.schema, time="at", type="type", options=options)
+    assert matcher.feed(EVENTS.slice(0, 1)).column_names == ["start", "end", "a", "b", "c"]

@@ -57,6 +57,7 @@ class MatchTableBuilder:
         whole_of: ColumnsOf | None = None,
         named_by: ColumnsOf | None = None,
         query_fingerprint: bytes | None = None,
+        ids: bool = True,
     ) -> None:
         self.query, self.schema, self.residual = query, schema, residual
         self.identity = compute_fingerprint(query) if query_fingerprint is None else query_fingerprint
@@ -66,8 +67,7 @@ class MatchTableBuilder:
         left = replace(query, having=None) if self.reduces else query
         self.shape = ResultShape(left, schema, arrow_schema, columns_of, whole_of, named_by)
         returned = self.shape.list_returned()
-        standard = {
-            "match_id": pa.string(),
+        standard = ({"match_id": pa.string()} if ids else {}) | {
             "start": arrow_schema.field(schema.start).type,
             "end": arrow_schema.field(schema.end).type,
         }

@@ -50,6 +50,7 @@ class CompiledQuery:
     shape: StreamSchema
     identity: bytes | None = None  # part of match ids; None: the query's fingerprint
     planning: PlannerOptions = DEFAULT_OPTIONS
+    ids: bool = True  # whether its result has a column match_id
 
     @cached_property
     def physical(self) -> tuple[Query, Schema]:
@@ -68,6 +69,7 @@ class CompiledQuery:
             whole_of=self.shape.get_event_columns(query),
             named_by=self.shape.get_identity_columns(query),
             query_fingerprint=self.identity or compute_fingerprint(self.query),
+            ids=self.ids,
         )
 
     def __getstate__(self) -> dict[str, Any]:

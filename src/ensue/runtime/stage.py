@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ensue.ir.query import Query
 from ensue.options import Limits
 from ensue.projection.match_table import flatten_schema, flatten_table
+from ensue.projection.time_order import get_named_columns
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, Name, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
@@ -61,6 +62,7 @@ class Matcher(Protocol[MatcherInput, MatcherOutput]):
         """Restores a serialized state."""
 
 
+MATCH_ID = "match_id"
 ARRIVAL = "__arrival"  # arrival number of an event in its key group
 BATCH, ROW = "__batch", "__row"  # micro-batch of an event, and its row there
 COPY = "__copy"  # number, from 0, of the copies of an event that goes to several key groups
@@ -78,9 +80,12 @@ class OutputTable:
     flat: bool = False  # events are flat columns
     sorted_by: tuple[str, ...] = ()  # the result of a table is sorted by them; (): its matches are in order
     finishing: "ResultAggregation | None" = None  # GROUP BY, ORDER BY and FETCH FIRST
+    with_ids: bool = True
 
     def convert(self, table: pa.Table) -> pa.Table:
         """The delivered form of a table of matches."""
+        if not self.with_ids:
+            table = table.drop_columns([MATCH_ID])
         return flatten_table(table) if self.flat else table
 
     @property
@@ -94,6 +99,14 @@ class OutputTable:
 
     def flatten(self) -> "OutputTable":
         return replace(self, schema=flatten_schema(self.schema), flat=True)
+
+    def leave_out_ids(self) -> "OutputTable":
+        """The same table without the ids of matches, unless it has none."""
+        own = set() if self.meaning is None else get_named_columns(self.meaning)
+        if MATCH_ID not in self.schema.names or MATCH_ID in own:
+            return self
+        left = pa.schema([field for field in self.schema if field.name != MATCH_ID])
+        return replace(self, schema=left, with_ids=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,13 @@ def plan_operators(
     for spec in specs:  # the last output is that of the query itself
         if spec.number in finishing:
             outputs[spec][-1] = replace(outputs[spec][-1], finishing=finishing[spec.number])
+    if not options.output.ids:
+        if options.streaming:
+            raise QueryError(
+                "the matches of a stream need their ids: a repeated micro-batch is recognized by them",
+                hint="leave out ids=False, and the column where you read the matches",
+            )
+        outputs = {spec: [output.leave_out_ids() for output in outputs[spec]] for spec in outputs}
     if options.output.flat:
         outputs = {spec: [output.flatten() for output in outputs[spec]] for spec in outputs}
     for output in (output for of_one in outputs.values() for output in of_one):

@@ -1,7 +1,7 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -26,6 +26,7 @@ from ensue.runtime.compiled_query import (
     compile_with_timeouts,
     concat_deliveries,
     find_unseen_types,
+    get_result_schema,
     sort_by_time,
 )
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
@@ -60,6 +61,11 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
                 spec.query, call.source.shape, options.planning,
                 emit_timeouts=options.output.emit_timeouts, streaming=options.streaming,
             )  # fmt: skip
+            main = bundles[spec].main
+            in_order = not is_summarized(spec.query)  # others are sorted by their ids, among others
+            if not options.output.ids and in_order and bundles[spec].result == get_result_schema(main):
+                main = replace(main, ids=False)
+                bundles[spec] = TimeoutQueries((main,), get_result_schema(main))
     if limits.evict is not None or limits.shed_ms is not None:
         from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
 
