@@ -1,6 +1,8 @@
 """A table gives the same rows in the same order with any number of threads."""
 
 import threading
+from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ PAIRS = "SEQ(A a, B b) USING next WHERE [k] WITHIN 50"
 def small_parts(monkeypatch):
     """Tables of a few events are matched in parts, too."""
     monkeypatch.setattr(match_operator, "MANY_EVENTS", 1)
-    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4, "MIN_MATCHES": 1}.items():
+    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
         monkeypatch.setattr(parallel_match, name, size)
 
 
@@ -54,18 +56,23 @@ def make_events(count: int = 400, keys: int = 7) -> pa.Table:
     )
 
 
+def count_calls(monkeypatch, name: str) -> Counter[str]:
+    """Counts how often a function of `parallel_match` returns something true."""
+    calls, run = Counter[str](), getattr(parallel_match, name)
+
+    def counted(*arguments):
+        result = run(*arguments)
+        calls[name] += bool(result)
+        return result
+
+    monkeypatch.setattr(parallel_match, name, counted)
+    return calls
+
+
 @pytest.mark.filterwarnings("ignore")  # types that do not occur
 @pytest.mark.parametrize("round", some(1, 8))
 def test_random_queries_find_the_same(round, small_parts, interpreted, monkeypatch):
-    parallel = 0
-    run = parallel_match.match_in_parallel
-
-    def count(*arguments):
-        nonlocal parallel
-        parallel += 1
-        return run(*arguments)
-
-    monkeypatch.setattr(parallel_match, "match_in_parallel", count)
+    calls = count_calls(monkeypatch, "match_in_parallel")
     for seed in of_round(round, EACH):
         random = Random(seed)
         nature = random_nature(random)
@@ -83,7 +90,28 @@ def test_random_queries_find_the_same(round, small_parts, interpreted, monkeypat
         for threads in (2, 7):
             found = match(events, query, threads, **options)
             assert str(found.to_pylist()) == str(one.to_pylist()), (seed, query)  # NaN equals no NaN
-    assert parallel > len(of_round(round, EACH)) // 3
+    assert calls["match_in_parallel"] > len(of_round(round, EACH)) // 3
+
+
+@pytest.mark.filterwarnings("ignore")  # types that do not occur
+@pytest.mark.parametrize("round", some(1, 8))
+def test_random_queries_find_the_same_in_slices_of_time(round, small_parts, interpreted, monkeypatch):
+    calls = count_calls(monkeypatch, "can_match_in_slices")
+    for seed in of_round(round, EACH):
+        random = Random(seed)
+        nature = replace(random_nature(random), intervals=False)
+        text = random.choice(WRITERS)(random, nature)
+        events = random_events(random, random.randint(8, 14), nature)
+        options = {"time": nature.columns, "type": "type"}
+        try:
+            query = replace(ensue.parse(text), equivalence=(), after=None)
+            one = match(events, query, 1, **options)
+        except (QueryError, EventError, LimitError):
+            continue
+        for threads in (2, 7):
+            found = match(events, query, threads, **options)
+            assert str(found.to_pylist()) == str(one.to_pylist()), (seed, text)
+    assert calls["can_match_in_slices"] > len(of_round(round, EACH)) // 3
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
@@ -108,6 +136,41 @@ def test_events_of_another_kind_in_each_block(small_parts):
     one = match(events, PAIRS, 1, **TIMED)
     assert one.num_rows == 50
     assert match(events, PAIRS, 2, **TIMED).equals(one)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SEQ(A a, B b)", "SEQ(A a, !A n, B b)", "SEQ(A a, B b, !A n)", "SEQ(A+ a[], B b) USING next", "AND(A a, B b)"],
+)
+@pytest.mark.parametrize("scale", [1, 0.1, 1e9])
+def test_slices_of_time(query, scale, small_parts):
+    """Windows end on both sides of a cut, at several events of one time."""
+    events = make_events(120).append_column("x", pa.array(range(120)))
+    times = pa.array([n // 3 * scale - 20 * scale for n in range(120)])
+    events = events.set_column(0, "t", times)
+    text = f"{query} WITHIN {5 * scale}"
+    one = match(events, text, 1, **TIMED)
+    assert one.num_rows
+    for threads in (2, 3, 7):
+        assert match(events, text, threads, **TIMED).equals(one)
+
+
+def test_long_windows_are_matched_as_a_whole(small_parts, monkeypatch):
+    monkeypatch.setattr(parallel_match, "MOST_OVERLAP", 1 / 8)
+    events = make_events()
+    for length, slices in ((2, True), (300, False)):
+        ranges = []
+        cut = parallel_match._ParallelMatch._cut_slices
+
+        def note(run, blocks, ranges=ranges, cut=cut):
+            ranges += cut(run, blocks)
+            return ranges
+
+        with monkeypatch.context() as context:
+            context.setattr(parallel_match._ParallelMatch, "_cut_slices", note)
+            found = match(events, f"SEQ(A a, B b) USING next WITHIN {length}", 2, **TIMED)
+        assert (len(ranges) > 1) == slices
+        assert found.equals(match(events, f"SEQ(A a, B b) USING next WITHIN {length}", 1, **TIMED))
 
 
 def test_limits_hold_for_all_threads_together(small_parts):

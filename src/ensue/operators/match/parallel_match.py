@@ -1,6 +1,8 @@
 """Matches a table in several threads: events in parts by the hash of their key, results by ranges of matches.
 
-Each step works on data that fits into a processor's cache, which also helps one thread that has many keys.
+Each step works on data that fits into a processor's cache, which also helps one thread that has many keys. Without a
+key, a query with WITHIN is matched in slices of time: each finds the matches that begin in it, and reads on to the
+end of the window of its last event.
 """
 
 from collections.abc import Sequence
@@ -11,17 +13,22 @@ from queue import SimpleQueue
 import numpy as np
 import pyarrow as pa
 
+from ensue.analyzer.output_mode import is_summarized
 from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import SharedUsage
 from ensue.engine.scan import Scan
 from ensue.ir.selection import CONTIGUOUS
+from ensue.ir.traits import get_parts, is_event, is_list, is_sequence
+from ensue.ir.traversal import iterate_operator_calls
 from ensue.kernels import sorting
 from ensue.projection.match_ids import get_event_times, hash_column
 from ensue.runtime.compiled_query import CompiledQuery, build_result, check_result_size, find_unseen_types
 from ensue.runtime.stage import StageInput
+from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Ints, as_read_only
+from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.key_codes import Codes, KeyCodes
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_rows
@@ -33,6 +40,8 @@ LEAST = 1 << 15  # the same, if there are more threads
 MOST_PARTS = 64
 SAMPLE = 4_096  # keys of a block that show whether there are few different ones
 MANY_KEYS = 200_000  # from which on parts are faster for one thread, too
+MOST_OVERLAP = 1 / 8  # of the events of all slices that are read twice
+ROUNDING = 1e-12  # by which a sum of times may differ from the difference that the engine computes
 NO_CODES = np.zeros(0, np.int32)
 
 
@@ -51,6 +60,22 @@ def is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
 def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[Matches, frozenset[str]]:
     """The matches in a table, in the order of their last events, and the event types that it lacks."""
     return _ParallelMatch(query, batch).run()
+
+
+def can_match_in_slices(query: CompiledQuery) -> bool:
+    """Whether the matches that begin with an event depend only on it and on the later events of its window."""
+    plan, pattern, limits = query.plan.query, query.plan.query.pattern, query.planning.limits
+    _, schema = query.physical
+    first = get_parts(pattern)[0] if is_sequence(pattern) else pattern
+    begins = is_event(first) or (is_list(first) and first.least > 0)  # nothing is negated before a match begins
+    return (
+        window_to_ticks(plan.within, query.shape.unit) is not None
+        and not schema.intervals
+        and (plan.after, plan.choose, plan.limit, limits.max_matches) == (None, None, None, None)
+        and not (plan.unfinished or is_summarized(plan))
+        and (begins or not any(role.negative for role in query.plan.roles))
+        and not any(iterate_operator_calls(pattern))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +99,16 @@ class _GroupedEvents:
     codes: Codes | None  # of their keys, in the table
     events: pa.Table  # the columns that are scanned later
     bounds: Ints  # of the groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Events of a group or of a slice of time."""
+
+    events: _GroupedEvents
+    begin: int
+    end: int
+    own: int | None = None  # matches that begin with event number `own` or later belong to other slices
 
 
 class _ParallelMatch:
@@ -103,15 +138,41 @@ class _ParallelMatch:
         codes = self._merge_codes(selections)
         grouping = [partial(self._group, *pair, parts) for pair in zip(selections, codes, strict=True)]
         grouped = run_in_threads(grouping, self.threads)
+        if not self.keys and can_match_in_slices(self.query):
+            tasks = self._cut_slices(grouped)
+        else:
+            tasks = [[_Range(b, int(b.bounds[k]), int(b.bounds[k + 1])) for b in grouped] for k in range(parts)]
         done = 0
 
         def report(_: int) -> None:
             nonlocal done
             done += 1
-            self.batch.report(count * done // parts)
+            self.batch.report(count * done // len(tasks))
 
-        tasks = [partial(self._match, grouped, part) for part in range(parts)]
-        return _merge(run_in_threads(tasks, self.threads, report), self.query.program.source.output), unseen
+        matching = [partial(self._match, ranges, part) for part, ranges in enumerate(tasks)]
+        return _merge(run_in_threads(matching, self.threads, report), self.query.program.source.output), unseen
+
+    def _cut_slices(self, blocks: Sequence[_GroupedEvents]) -> list[list[_Range]]:
+        """Slices of time, with the events that the windows of their last events reach."""
+        rows = np.concatenate([block.rows for block in blocks])
+        mask = np.concatenate([block.mask for block in blocks])
+        events = pa.concat_tables([block.events for block in blocks])
+        every = _GroupedEvents(rows, mask, None, events, np.array([0, len(rows)]))
+        column = events.column(self.query.physical[1].end)
+        times = np.asarray(evaluation.from_arrow(column, self.query.shape.unit).values)
+        length = window_to_ticks(self.query.plan.query.within, self.query.shape.unit)
+        assert length is not None
+        count = min(4 * self.threads, max(1, len(rows) // LEAST))
+        while count > 1:
+            bounds = np.linspace(0, len(rows), count + 1).astype(np.int64)
+            last = times[bounds[1:] - 1]
+            rounding = ROUNDING * (np.abs(last) + length) if times.dtype == np.float64 else 0
+            ends = np.searchsorted(times, last + length + rounding, "right").tolist()
+            if sum(ends) - int(bounds[1:].sum()) <= MOST_OVERLAP * len(rows):
+                pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), ends, strict=True)
+                return [[_Range(every, begin, end, own)] for begin, own, end in pairs]
+            count = min(count - 1, max(self.threads, count // 2))
+        return [[_Range(every, 0, len(rows))]]
 
     def _select(self, begin: int) -> _Selection:
         """Select the events of a block, and encode their keys if few are different."""
@@ -165,15 +226,14 @@ class _ParallelMatch:
         events = take_rows(block.select(read), rows)
         return _GroupedEvents(rows + selection.begin, mask, None if common is None else codes, events, bounds)
 
-    def _match(self, blocks: Sequence[_GroupedEvents], part: int) -> Matches:
-        """Match the events of one group."""
-        ranges = [(block, int(block.bounds[part]), int(block.bounds[part + 1])) for block in blocks]
-        rows = np.concatenate([block.rows[begin:end] for block, begin, end in ranges])
+    def _match(self, ranges: Sequence[_Range], part: int) -> Matches:
+        """Match the events of one group or slice."""
+        rows = np.concatenate([r.events.rows[r.begin : r.end] for r in ranges])
         if not len(rows):
             return concat_matches([], self.query.program.source.output)
-        mask = np.concatenate([block.mask[begin:end] for block, begin, end in ranges])
-        events = pa.concat_tables([block.events.slice(begin, end - begin) for block, begin, end in ranges])
-        codes = [block.codes[begin:end] for block, begin, end in ranges if block.codes is not None]
+        mask = np.concatenate([r.events.mask[r.begin : r.end] for r in ranges])
+        events = pa.concat_tables([r.events.events.slice(r.begin, r.end - r.begin) for r in ranges])
+        codes = [r.events.codes[r.begin : r.end] for r in ranges if r.events.codes is not None]
         key = np.concatenate(codes) if codes else None
         engine = self.query.engine()
         assert isinstance(engine, Engine)
@@ -182,6 +242,10 @@ class _ParallelMatch:
         known = 1 + int(key.max(initial=0)) if key is not None else max(1, len(engine.scan.keys))
         pieces = [engine.feed_scanned(scanned, known), engine.on_watermark(np.inf)]
         matches = concat_matches([piece for piece in pieces if piece.count], engine.output)
+        (first, *_), own = ranges, ranges[0].own
+        if own is not None and matches.count:
+            begins, _ = matches.ends()
+            matches = matches.where(begins < own - first.begin)
         self.usage.report(part, matches.nbytes, matches.number)
         return matches.map_rows(lambda own: np.where(own < 0, np.int64(-1), rows[own]))
 
