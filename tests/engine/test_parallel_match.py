@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -12,7 +13,8 @@ import ensue
 from ensue.codegen import kernel_cache
 from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
-from ensue.operators.match import match_operator, parallel_match
+from ensue.operators.match import parallel_match
+from ensue.runtime import compiled_query
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
@@ -31,7 +33,7 @@ PAIRS = "SEQ(A a, B b) USING next WHERE [k] WITHIN 50"
 @pytest.fixture
 def small_parts(monkeypatch):
     """Tables of a few events are matched in parts, too."""
-    monkeypatch.setattr(match_operator, "MANY_EVENTS", 1)
+    monkeypatch.setattr(compiled_query, "MANY_EVENTS", 1)
     for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
         monkeypatch.setattr(parallel_match, name, size)
 
@@ -101,7 +103,7 @@ def test_random_queries_find_the_same_in_slices_of_time(round, small_parts, inte
         random = Random(seed)
         nature = replace(random_nature(random), intervals=False)
         text = random.choice(WRITERS)(random, nature)
-        events = random_events(random, random.randint(8, 14), nature)
+        events = random_events(random, random.randint(6, 9), nature)
         options = {"time": nature.columns, "type": "type"}
         try:
             query = replace(ensue.parse(text), equivalence=(), after=None)
@@ -112,6 +114,42 @@ def test_random_queries_find_the_same_in_slices_of_time(round, small_parts, inte
             found = match(events, query, threads, **options)
             assert str(found.to_pylist()) == str(one.to_pylist()), (seed, text)
     assert calls["can_match_in_slices"] > len(of_round(round, EACH)) // 3
+
+
+@pytest.mark.filterwarnings("ignore")  # types that do not occur
+@pytest.mark.parametrize("round", some(1, 8))
+def test_several_random_queries_find_the_same(round, small_parts, interpreted, monkeypatch):
+    alone, together = (count_calls(monkeypatch, name) for name in ("match_in_parallel", "find_common_key"))
+    for seed in of_round(round, EACH // 2):
+        random = Random(seed)
+        nature = random_nature(random)
+        events = random_events(random, random.randint(10, 28), nature)
+        options = {"time": nature.columns, "type": "type"}
+        queries = ["SEQ(A a, B b) WHERE [k] RETURN COUNT(*)"]
+        for _ in range(12):
+            text, before = random.choice(WRITERS)(random, nature), alone.total()
+            with suppress(QueryError, EventError, LimitError):
+                match(events, text, 2, **options)
+                queries += [text] if "[k]" in text and alone.total() > before else []
+        one = match(events, queries, 1, **options)
+        for threads in (2, 7):
+            found = match(events, queries, threads, **options)
+            for name, table in one.items():
+                assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
+    assert together.total() > len(of_round(round, EACH // 2))
+
+
+def test_limits_of_several_queries_hold_for_all_threads_together(small_parts):
+    events, queries = make_events(), [PAIRS, "SEQ(B a, A b) USING next WHERE [k] WITHIN 50"]
+    counts = [table.num_rows for table in match(events, queries, 1, **TIMED).values()]
+    for threads in (1, 2, 7):
+        most = ensue.Limits(threads=threads, max_matches=max(counts))
+        found = ensue.match(events, queries, options=most, **TIMED).values()
+        assert [table.num_rows for table in found] == counts
+        with pytest.raises(LimitError, match=f"more matches than max_matches={max(counts) - 1}"):
+            ensue.match(events, queries, options=ensue.Limits(threads=threads, max_matches=max(counts) - 1), **TIMED)
+        with pytest.raises(LimitError, match="needs"):
+            ensue.match(events, queries, options=ensue.Limits(threads=threads, memory=1_000), **TIMED)
 
 
 @pytest.mark.parametrize("dictionary", [False, True])

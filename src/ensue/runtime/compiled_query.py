@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ensue.engine.reference_engine import ReferenceEngine
 
 AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
+MANY_EVENTS = 100_000  # in a table; matching fewer in threads costs more than it saves
 FEW_EVENTS = 10_000  # matches up to which the size of the table is not checked
 
 
@@ -120,6 +121,24 @@ def compile_query(
     physical, schema = shape.physical(checked)
     plan = choose_plan(physical, schema, planning, off=off, python=find_uncompilable(physical))
     return CompiledQuery(checked, plan, shape, planning=planning)
+
+
+def has_many_events(events: pa.Table) -> bool:
+    """Whether matching a table in threads may be worthwhile."""
+    return bool(events.num_rows >= MANY_EVENTS)
+
+
+def can_match_in_parts(query: CompiledQuery) -> bool:
+    """Whether no part of a table depends on another one."""
+    plan, planning = query.plan, query.planning
+    return not (
+        isinstance(plan.structure, ReferencePlan)
+        or planning.adaptive
+        or planning.limits.max_partial_matches is not None  # it counts those of all keys at one time
+        or plan.whole_stream
+        or plan.interpreted  # functions of the user, which may not be made for threads
+        or any(role.inner is not None for role in plan.roles)
+    )
 
 
 def build_result(

@@ -16,17 +16,18 @@ from ensue.ir.traits import is_interval_negation
 from ensue.ir.user_operator import UserOperator
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse_statement
-from ensue.planner.physical_plan import ReferencePlan
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
 from ensue.runtime.compiled_query import (
     CompiledQuery,
     TimeoutQueries,
     build_result,
+    can_match_in_parts,
     compile_with_timeouts,
     concat_deliveries,
     find_unseen_types,
     get_result_schema,
+    has_many_events,
     sort_by_time,
 )
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
@@ -46,8 +47,6 @@ from ensue.runtime.stage import (
     run_to_end,
 )
 from ensue.vector.event_table import Rows
-
-MANY_EVENTS = 100_000  # in a table; matching fewer in threads costs more than it saves
 
 
 def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
@@ -244,19 +243,6 @@ def create_matcher(
     return create(queries)
 
 
-def can_match_in_parts(query: CompiledQuery) -> bool:
-    """Whether no part of a table depends on another one."""
-    plan, planning = query.plan, query.planning
-    return not (
-        isinstance(plan.structure, ReferencePlan)
-        or planning.adaptive
-        or planning.limits.max_partial_matches is not None  # it counts those of all keys at one time
-        or plan.whole_stream
-        or plan.interpreted  # functions of the user, which may not be made for threads
-        or any(role.inner is not None for role in plan.roles)
-    )
-
-
 class QueriesTableMatcher(TableMatcher, Protocol):
     """Matches one or several queries over a table."""
 
@@ -280,7 +266,7 @@ class QueryTableMatcher:
     def on_watermark(self, now: float) -> list[pa.Table]:
         assert self._batch is not None
         query, events = self.query, self._batch.bare
-        if events.num_rows >= MANY_EVENTS and can_match_in_parts(query):
+        if has_many_events(events) and can_match_in_parts(query):
             from ensue.operators.match.parallel_match import build_in_parallel, is_faster_in_parts, match_in_parallel
 
             if is_faster_in_parts(query, events):

@@ -11,6 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
@@ -24,7 +25,13 @@ from ensue.ir.traits import get_parts, is_event, is_list, is_sequence
 from ensue.ir.traversal import iterate_operator_calls
 from ensue.kernels import sorting
 from ensue.projection.match_ids import get_event_times, hash_column
-from ensue.runtime.compiled_query import CompiledQuery, build_result, check_result_size, find_unseen_types
+from ensue.runtime.compiled_query import (
+    CompiledQuery,
+    build_result,
+    can_match_in_parts,
+    check_result_size,
+    find_unseen_types,
+)
 from ensue.runtime.stage import StageInput
 from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Ints, as_read_only
@@ -60,6 +67,38 @@ def is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
 def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[Matches, frozenset[str]]:
     """The matches in a table, in the order of their last events, and the event types that it lacks."""
     return _ParallelMatch(query, batch).run()
+
+
+def find_common_key(queries: Sequence[CompiledQuery]) -> tuple[str, ...]:
+    """The columns in which the events of each match of each query are equal, if all queries can be matched in parts."""
+    limits = queries[0].planning.limits
+    if limits.thread_count < 2 or not all(map(can_match_in_parts, queries)):
+        return ()
+    keys = [{e.field_name for e in query.plan.query.equivalence} for query in queries]
+    return tuple(sorted(set.intersection(*keys)))
+
+
+def group_rows_by_key(events: pa.Table, names: Sequence[str], threads: int) -> list[Ints]:
+    """The rows of a table in groups of about `PART`, by the hash of a key, ascending in each group."""
+    rows = events.num_rows
+    parts = _round_down(max(rows // PART, min(4 * threads, rows // LEAST)), MOST_PARTS)
+
+    def group(begin: int) -> list[Ints]:
+        groups = _hash_keys(events.slice(begin, BLOCK), names, parts)
+        order = sorting.stable_order(groups.astype(np.int64))
+        bounds = np.cumsum(np.bincount(groups, minlength=parts))
+        return np.split(order + begin, bounds[:-1])
+
+    blocks = run_in_threads([partial(group, at) for at in range(0, rows, BLOCK)], threads)
+    return [np.concatenate(pieces) for pieces in zip(*blocks, strict=True)]
+
+
+def _hash_keys(events: pa.Table, names: Sequence[str], parts: int) -> npt.NDArray[np.uint8]:
+    """The part of each event, by the hash of its key."""
+    hashes = np.zeros(events.num_rows, np.uint64)
+    for name in names:
+        hashes = hashes * np.uint64(31) + hash_column(events.column(name))
+    return (hashes & np.uint64(parts - 1)).astype(np.uint8)
 
 
 def can_match_in_slices(query: CompiledQuery) -> bool:
@@ -150,7 +189,7 @@ class _ParallelMatch:
             self.batch.report(count * done // len(tasks))
 
         matching = [partial(self._match, ranges, part) for part, ranges in enumerate(tasks)]
-        return _merge(run_in_threads(matching, self.threads, report), self.query.program.source.output), unseen
+        return merge_parts(run_in_threads(matching, self.threads, report), self.query.program.source.output), unseen
 
     def _cut_slices(self, blocks: Sequence[_GroupedEvents]) -> list[list[_Range]]:
         """Slices of time, with the events that the windows of their last events reach."""
@@ -214,10 +253,7 @@ class _ParallelMatch:
             if common is not None:
                 group = (codes & np.int32(parts - 1)).astype(np.uint8)
             else:
-                hashes = np.zeros(block.num_rows, np.uint64)
-                for name in self.keys:
-                    hashes = hashes * np.uint64(31) + hash_column(block.column(name))
-                group = (hashes & np.uint64(parts - 1)).astype(np.uint8)[rows]
+                group = _hash_keys(block, self.keys, parts)[rows]
             bounds = np.zeros(parts + 1, np.int64)
             sorted_, masks, dense = np.empty_like(rows), np.empty_like(mask), np.empty_like(codes)
             sorting.group_rows(group, rows, mask, codes, bounds, sorted_, masks, dense)
@@ -268,7 +304,7 @@ def _round_down(count: int, most: int) -> int:
     return min(most, 1 << max(0, count.bit_length() - 1))
 
 
-def _merge(pieces: list[Matches], names: Sequence[str]) -> Matches:
+def merge_parts(pieces: list[Matches], names: Sequence[str]) -> Matches:
     """Merge the matches of all parts by their last events."""
     matches = concat_matches([piece for piece in pieces if piece.count], names)
     if len(pieces) == 1 or not matches.count:

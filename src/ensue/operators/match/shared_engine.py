@@ -3,13 +3,17 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.engine.engine import Engine
+from ensue.engine.interrupts import run_in_threads
 from ensue.engine.match_output import concat_matches
+from ensue.engine.memory_budget import SharedUsage
+from ensue.engine.reference_engine import find_used_columns
 from ensue.engine.scan import ScannedBatch
 from ensue.ir.canonical_form import canonical_form
 from ensue.ir.expression import Expr
@@ -20,13 +24,13 @@ from ensue.operators.match.shared_scan import Codes, EventBlock, RoleTest, ScanU
 from ensue.planner.layout_signature import get_state_layout
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
-from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, sort_by_time
+from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
 from ensue.runtime.stage import StageInput
 from ensue.schema import Types, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
-from ensue.vector.take import combine_column, take_values
+from ensue.vector.take import combine_column, take_rows, take_values
 
 DENSE = 12  # skipping this many rows costs a kernel as much as copying one
 SLICE = 1 << 20  # events per kernel call, between which it can be interrupted
@@ -228,6 +232,7 @@ def count_uses(watchers: Sequence[SharedEngine]) -> ScanUses:
 # ---------------------------------------------------------------------------- complete tables
 
 BLOCK = 1 << 22  # events that are scanned at a time
+MANY_MATCHES = 50_000  # whose result tables are built in several threads
 
 
 class SharedTableMatcher:
@@ -247,19 +252,35 @@ class SharedTableMatcher:
 
     def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
         assert self._batch is not None
-        watchers = create_shared_engines(self.queries)
+        events = self._batch.events
         matches_of: dict[int, Matches] = {}
-        if self._batch.events.num_rows <= self.block:
-            self._in_one_block(watchers, self._batch, matches_of)
+        if has_many_events(events):
+            from ensue.operators.match.parallel_match import find_common_key
+
+            if keys := find_common_key(self.queries):
+                self._in_parts(keys, self._batch, matches_of)
+                return self._build_results(matches_of, events)
+        watchers = create_shared_engines(self.queries)
+        if events.num_rows <= self.block:
+            self.unseen = self._in_one_block(watchers, self._batch, matches_of)
         else:
             self._in_blocks(watchers, self._batch, matches_of)
-        return self._build_results(matches_of, self._batch.events)
+        return self._build_results(matches_of, events)
 
-    def _in_one_block(self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches]) -> None:
-        """Runs one engine after the other, since none has to wait for more events."""
+    def _in_one_block(
+        self,
+        watchers: list[SharedEngine],
+        batch: StageInput,
+        matches_of: dict[int, Matches],
+        note: Callable[[SharedEngine, Matches], float] = lambda _, matches: matches.nbytes,
+    ) -> frozenset[str]:
+        """Runs one engine after the other, since none has to wait for more events; returns the missing types.
+
+        `note` takes the matches of an engine, and returns the bytes by which those in memory have grown.
+        """
         block = self._block(watchers, batch.events)
-        self.unseen = self._missing_types(watchers, block)
-        total, held = len(watchers), 0
+        unseen = self._missing_types(watchers, block)
+        total, held = len(watchers), 0.0
         while watchers:
             watcher = watchers.pop(0)  # frees its memory for the next one
             watcher.engine.set_foreign_memory(held)
@@ -268,8 +289,52 @@ class SharedTableMatcher:
             if rows is not None:
                 matches = renumber_rows(matches, rows)
             matches_of.update(dict.fromkeys(watcher.members, matches))
-            held += matches.nbytes
+            held += note(watcher, matches)
             batch.report((total - len(watchers)) * batch.events.num_rows // total)
+        return unseen
+
+    def _in_parts(self, keys: Sequence[str], batch: StageInput, matches_of: dict[int, Matches]) -> None:
+        """Runs the engines on groups of keys, in several threads."""
+        from ensue.operators.match.parallel_match import group_rows_by_key, merge_parts
+
+        _, schema = self.queries[0].physical
+        read = set.union(*(set(find_used_columns(query.physical[0], schema)) for query in self.queries))
+        columns = [name for name in batch.events.column_names if name in read]
+        threads = self.queries[0].planning.limits.thread_count
+        groups = group_rows_by_key(batch.events, keys, threads)
+        usages = {watcher.members[0]: SharedUsage() for watcher in create_shared_engines(self.queries)}
+        finished = SharedUsage()  # of the matches of all queries
+
+        def match_part(part: int) -> tuple[dict[int, Matches], frozenset[str]]:
+            rows = groups[part]
+            events = take_rows(batch.events.select(columns), rows)
+            watchers = create_shared_engines(self.queries)
+            for watcher in watchers:
+                assert isinstance(watcher.engine, Engine)
+                watcher.engine.room.shared = usages[watcher.members[0]], part
+            found: dict[int, Matches] = {}
+            held = [0.0, 0.0]  # by this part, and by all
+
+            def note(watcher: SharedEngine, matches: Matches) -> float:
+                usages[watcher.members[0]].report(part, 0.0, matches.number)
+                before, held[0] = held[1], held[0] + matches.nbytes
+                held[1] = held[0] + finished.report(part, held[0], 0)[0]
+                return held[1] - before
+
+            unseen = self._in_one_block(watchers, StageInput.from_events(events), found, note)
+            return {number: renumber_rows(matches, rows) for number, matches in found.items()}, unseen
+
+        done = 0
+
+        def report(_: int) -> None:
+            nonlocal done
+            done += 1
+            batch.report(batch.events.num_rows * done // len(groups))
+
+        parts = run_in_threads([partial(match_part, part) for part in range(len(groups))], threads, report)
+        self.unseen = frozenset.intersection(*(unseen for _, unseen in parts))
+        for number, query in enumerate(self.queries):
+            matches_of[number] = merge_parts([found[number] for found, _ in parts], query.program.source.output)
 
     def _in_blocks(self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         pieces: list[list[Matches]] = [[] for _ in watchers]
@@ -319,8 +384,12 @@ class SharedTableMatcher:
         hashes = RowHashes(known, end)
         places = np.zeros(events.num_rows, np.int64)
         places[rows] = np.arange(len(rows))
-        built = []
-        for number, prepared in enumerate(self.queries):
+
+        def build(number: int) -> pa.Table:
+            prepared = self.queries[number]
             matches = sort_by_time(prepared, renumber_rows(matches_of[number], places), known)
-            built.append(build_result(prepared, matches, known, hashes))
-        return built
+            return build_result(prepared, matches, known, hashes)
+
+        many = sum(matches.count for matches in matches_of.values()) >= MANY_MATCHES
+        threads = self.queries[0].planning.limits.thread_count if many else 1
+        return run_in_threads([partial(build, number) for number in range(len(self.queries))], threads)
