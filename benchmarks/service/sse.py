@@ -67,7 +67,7 @@ def resident() -> int:
 
 async def sent(service: Any, users: list[int], rounds: int, each: int) -> Report:
     """Hands notifications to all clients, round by round, and waits until they are written."""
-    from ensue.service.notification import Notification
+    from ensue.service.store.outbox import Notification
 
     number = first = service.listeners.newest
     size, clock = 0, Clock()

@@ -9,10 +9,10 @@ import pytest
 from ensue.errors import ServiceError
 from ensue.service import access
 from ensue.service.access import READ, SCOPES, SUBSCRIBE, Accounts, Principal
-from ensue.service.database import Database
 from ensue.service.errors import ConflictError, NotAllowedError, NotFoundError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import user_store as users
+from ensue.service.store.database import Database
 from support.services import run
 
 

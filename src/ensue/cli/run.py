@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.cli import event_files, hierarchy_output, output, sql_command
+from ensue.cli import hierarchy_output, inputs, output, sql_command
+from ensue.cli.inputs import read_pattern, read_query
 from ensue.cli.options import (
     MEASURE,
     get_archives,
@@ -17,7 +18,6 @@ from ensue.cli.options import (
     parse_parameters,
     take_query,
 )
-from ensue.cli.query_text import read_pattern, read_query
 from ensue.cli.sql_command import require_no_stream, require_pattern_options
 from ensue.cli.stream_progress import format_count
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
@@ -86,17 +86,17 @@ def _find_matches(queries: Any, options: Namespace, form: str, returned: ensue.O
     """Match the events; return the result, None if Spark has written it, and the seconds."""
     if not options.events:
         raise UsageError("there are no events\n  hint: use --events FILE for a file, --stream SOURCE for a stream")
-    files = event_files.resolve_event_files(options.events)
+    files = inputs.resolve_event_files(options.events)
     began = time.perf_counter()
     if options.engine != "spark":
-        events = event_files.read_local(files, get_text_options(options))
+        events = inputs.read_local(files, get_text_options(options))
         columns = event_columns(events, options)
         result = match_events(events, queries, options, columns, returned, progress=True)
         return result, time.perf_counter() - began
     from ensue.backends.spark import session as spark_session
 
     print_notice("starting Spark ...")
-    events = event_files.read_spark(files, get_text_options(options))
+    events = inputs.read_spark(files, get_text_options(options))
     columns = event_columns(events, options)
     result = match_events(events, queries, options, columns, returned)
     if isinstance(result, Mapping):
@@ -185,15 +185,15 @@ def _read_sample(options: Namespace, rows: int | None = _SCHEMA_ROWS) -> tuple[A
         if options.time or options.type or options.order:
             raise UsageError("--time, --type and --order need --events")
         return None, {}
-    files = event_files.resolve_event_files(options.events)
-    events = event_files.read_local(files, get_text_options(options), rows=rows)
+    files = inputs.resolve_event_files(options.events)
+    events = inputs.read_local(files, get_text_options(options), rows=rows)
     return events, event_columns(events, options)
 
 
 def event_columns(events: Any, options: Namespace) -> dict[str, Any]:
     """Return the arguments time=, type= and order= of `ensue.match`."""
     if options.time is None:
-        time_column: str | tuple[str, str] = event_files.guess_time_column(events)
+        time_column: str | tuple[str, str] = inputs.guess_time_column(events)
         print_notice(f"using '{time_column}' as the time of an event (change it with --time)")
     else:
         time_column = parse_columns(options.time)

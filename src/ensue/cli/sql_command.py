@@ -13,7 +13,7 @@ import ensue
 from ensue.api import match_clause
 from ensue.backends.event_files import EventFile
 from ensue.cli import output
-from ensue.cli.event_files import read_local, read_spark, resolve_table_files
+from ensue.cli.inputs import read_local, read_spark, resolve_table_files
 from ensue.cli.options import get_text_options
 from ensue.cli.stream_progress import format_count
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice

@@ -18,10 +18,10 @@ from sqlite3 import Connection, Row
 from typing import Any
 
 from ensue.errors import ServiceError, did_you_mean
-from ensue.service.database import Database
 from ensue.service.errors import ConflictError, NotAllowedError, NotFoundError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, user_store
+from ensue.service.store.database import Database
 
 _LOG = logging.getLogger(__name__)
 

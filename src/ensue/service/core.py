@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -21,22 +21,37 @@ import pyarrow as pa
 from ensue.errors import EventError, ServiceError
 from ensue.service.budgets import ResourceQuotas
 from ensue.service.errors import IntakeStoppedError, NoRoomError
-from ensue.service.event_columns import EventColumns
+from ensue.service.event_columns import EventColumns, ObjectPositions, RateMeter
 from ensue.service.intake import BadEvent, DecodedEvents
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
-from ensue.service.notification import Notification
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
-from ensue.service.object_positions import ObjectPositions, RateMeter
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import event_batches, journal, outbox, subscription_store
 from ensue.service.store.journal import SERVICE_COUNTERS, increment, increment_all
+from ensue.service.store.outbox import Notification
 from ensue.service.subscription_catalog import SubscriptionCatalog
-from ensue.service.subscription_view import PublishResult
 
 _LOG = logging.getLogger(__name__)
 MAX_BATCH_ROWS = 50_000  # events that are matched together
 MIN_FREE_BYTES = 1 << 16  # bytes of free disk space below which nothing can be written
 RECENT_EVENTS = 100_000  # events from which object positions are restored at the start
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """The outcome of a publish request; its events are committed."""
+
+    accepted: int
+    repeated: int  # dropped by producer and sequence
+    bad: int  # rejected
+    late: int  # older than the watermark: counted, not matched
+    position: int  # of the batch that contains them; 0: no new events
+    notifications: int = 0  # of all events of the batch
+
+    def as_dict(self) -> dict[str, int]:
+        counts = asdict(self)
+        del counts["notifications"]
+        return counts
 
 
 @dataclass(slots=True)

@@ -20,33 +20,24 @@ from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.service import queries
 from ensue.service.access import get_local_user, get_user_limits
-from ensue.service.arrow_streams import event_limit_error
-from ensue.service.core import PublishRequest, ServiceCore
-from ensue.service.database import Database, FileLock
+from ensue.service.core import PublishRequest, PublishResult, ServiceCore
 from ensue.service.delivery.dispatcher import Dispatcher
 from ensue.service.delivery.open_sinks import SinkRegistry
-from ensue.service.delivery.signing import decode_secrets
 from ensue.service.errors import IntakeStoppedError, NotFoundError
 from ensue.service.event_columns import EventColumns
-from ensue.service.intake import Intake, preview_payload
+from ensue.service.intake import Intake, event_limit_error, preview_payload
 from ensue.service.matching.in_process import InProcessBackend
 from ensue.service.matching.match_backend import MatchBackend
-from ensue.service.notification import Notification
 from ensue.service.queries import TrialResult
-from ensue.service.secrets import load_cipher
+from ensue.service.secrets import decode_secrets, load_cipher
 from ensue.service.settings import ServiceLimits, StreamDescription
 from ensue.service.sources.source import EventSource
 from ensue.service.sse_hub import OutboxPage, OutboxReader, SseHub
 from ensue.service.store import journal, outbox, subscription_store
+from ensue.service.store.database import Database, FileLock
+from ensue.service.store.outbox import Notification
 from ensue.service.store.target_store import get_target
-from ensue.service.subscription_view import (
-    UNSET,
-    PublishResult,
-    SubscriptionRequest,
-    TargetRequest,
-    Unset,
-    UserSubscription,
-)
+from ensue.service.subscription_catalog import UNSET, SubscriptionRequest, TargetRequest, Unset, UserSubscription
 from ensue.vector.geo_regions import normalize_region
 
 _LOG = logging.getLogger(__name__)

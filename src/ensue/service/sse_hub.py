@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Itera
 from dataclasses import dataclass
 from enum import Enum
 
+import orjson
+
 from ensue.service.errors import OverLimitError
-from ensue.service.notification import Notification, create_resync
 from ensue.service.settings import ServiceLimits
+from ensue.service.store.outbox import RESYNC, Notification
 
 _LOG = logging.getLogger(__name__)
 
@@ -377,3 +379,13 @@ class SseHub:
                 listener.cut(DisconnectReason.slow)
             elif now - listener.written >= HEARTBEAT_SECONDS:
                 listener.request_heartbeat()
+
+
+def create_resync(number: int) -> Notification:
+    """Announces that the notifications before `number` have expired.
+
+    >>> create_resync(7).frame
+    b'id: 7\\nevent: resync\\ndata: {"kind":"resync","after":7}\\n\\n'
+    """
+    body = orjson.dumps({"kind": RESYNC, "after": number})
+    return Notification(number, 0, 0, RESYNC, None, 0.0, body)

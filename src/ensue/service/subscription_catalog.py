@@ -1,6 +1,6 @@
 """The catalog of subscriptions, regions and targets, and the set that is matched.
 
-Everything is called in the core thread, inside a transaction.
+The methods of the catalog are called in the core thread, inside a transaction.
 """
 
 import json
@@ -9,8 +9,9 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from sqlite3 import Connection
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from sqlite3 import Connection, Row
 from typing import Any
 
 from ensue.api import Subscriptions
@@ -19,15 +20,90 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.service import secrets
 from ensue.service.access import get_user_limits
 from ensue.service.errors import ConflictError, NotFoundError, OverLimitError
-from ensue.service.event_columns import EventColumns
+from ensue.service.event_columns import EventColumns, format_time
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, subscription_store, target_store
 from ensue.service.store.journal import increment
 from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
-from ensue.service.subscription_view import SubscriptionRequest, UserSubscription
 from ensue.service.templates import fill_template
+
+
+@dataclass(frozen=True, slots=True)
+class UserSubscription:
+    """A subscription of a service."""
+
+    id: int
+    user: int
+    name: str
+    text: str
+    state: str  # active, paused, ended
+    language: str | None = None
+    regions: Mapping[str, str] = field(default_factory=dict)
+    template: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    quiet: float | None = None  # seconds of the stream's time
+    reason: str | None = None
+    created: float = 0.0
+    changed: float = 0.0
+    started: Mapping[str, Any] | None = None  # moment, at
+    expires: float | None = None
+    warnings: tuple[str, ...] = ()
+    repeated: bool = False  # answered from the idempotency key
+
+    @classmethod
+    def from_row(cls, row: Row, **more: Any) -> "UserSubscription":
+        """Builds a subscription from a row of the table."""
+        template = json.loads(row["template"]) if row["template"] else {}
+        return cls(
+            row["id"], row["user"], row["name"], row["text"], row["state"], row["language"],
+            json.loads(row["regions"]), template.get("name"), template.get("values", {}),
+            row["quiet"], row["reason"], row["created"], row["changed"],
+            json.loads(row["started"]) if row["started"] else None, row["expires"], **more,
+        )  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        del values["repeated"]
+        for name in ("created", "changed", "expires"):
+            if values[name] is not None:
+                values[name] = format_time(values[name])
+        return values | {"warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRequest:
+    """A requested target: a webhook, Kafka, MQTT or NATS."""
+
+    kind: str
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRequest:
+    """A requested subscription: a text, or a template with values."""
+
+    user: int
+    name: str | None = None
+    text: str | None = None
+    language: str | None = None
+    regions: Mapping[str, Any] = field(default_factory=dict)
+    template: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    quiet: float | None = None
+    expires: float | None = None  # seconds since 1970
+    targets: Sequence[TargetRequest] = ()
+    title: str = "subscription"  # prefix of the default name
+
+
+class Unset(Enum):
+    """Marks an argument that was not passed."""
+
+    UNSET = 0
+
+
+UNSET = Unset.UNSET
 
 _PAIR = re.compile(r"[-+.\dE]+\s+[-+.\dE]+")
 

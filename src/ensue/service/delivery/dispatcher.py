@@ -16,7 +16,6 @@ from functools import partial
 from heapq import heappop, heappush
 
 from ensue.errors import EnsueError
-from ensue.service.database import Database
 from ensue.service.delivery.delivery_attempt import (
     AttemptResult,
     ConcurrentSink,
@@ -36,6 +35,7 @@ from ensue.service.delivery.retry_queue import (
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import target_store
+from ensue.service.store.database import Database
 
 _log = logging.getLogger(__name__)
 

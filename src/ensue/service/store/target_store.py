@@ -8,11 +8,10 @@ from sqlite3 import Connection, Row
 from typing import Any
 
 from ensue.service.errors import NotFoundError
-from ensue.service.notification import Notification
 from ensue.service.store.journal import increment_all
+from ensue.service.store.outbox import DEAD, WAITING, Notification
 
 ON, FAILING, OFF = "on", "failing", "off"
-WAITING, DEAD = "waiting", "dead"
 _MOST_COUNTED = 10_000  # pending notifications counted for display
 _SECRET = re.compile(r"pass|secret|token|credential|authorization|key$", re.IGNORECASE)
 _COLUMNS = (
@@ -385,31 +384,6 @@ def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> Next
     subscription = outcome.target.subscription
     increment_all(db, [(subscription, name, by) for name, by in outcome.counted.items() if by])
     return _after(db, get_target(db, id), now)
-
-
-def expire_deliveries(db: Connection, upto: int) -> dict[int, int]:
-    """Gives up notifications that the outbox is about to delete.
-
-    It is called first, in the same transaction. Undelivered ones are counted as expired and
-    returned by subscription.
-    """
-    behind = db.execute(
-        "SELECT t.subscription, count(*) FROM outbox o "
-        "CROSS JOIN targets t ON t.subscription = o.subscription AND t.cursor < o.number "
-        "WHERE o.number <= ? GROUP BY t.subscription",
-        (upto,),
-    ).fetchall()
-    waiting = db.execute(
-        "SELECT t.subscription, count(*) FROM deliveries d JOIN targets t ON t.id = d.target "
-        "WHERE d.number <= ? AND d.state = ? GROUP BY t.subscription",
-        (upto, WAITING),
-    ).fetchall()
-    db.execute("DELETE FROM deliveries WHERE number <= ?", (upto,))
-    expired: dict[int, int] = {}
-    for subscription, number in [*behind, *waiting]:
-        expired[subscription] = expired.get(subscription, 0) + number
-    increment_all(db, [(subscription, "expired", by) for subscription, by in expired.items()])
-    return expired
 
 
 def _after(db: Connection, target: Target, now: float) -> NextDelivery:

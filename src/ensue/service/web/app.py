@@ -14,16 +14,13 @@ from ensue.errors import EnsueError
 from ensue.service.access import Accounts
 from ensue.service.service import Service
 from ensue.service.web.account_routes import account_routes, add_session_routes, user_routes
-from ensue.service.web.event_routes import event_routes
+from ensue.service.web.event_routes import NotificationStream, event_routes, notification_routes, object_routes
 from ensue.service.web.guard import API, QuerySlots, RequestGuard
 from ensue.service.web.health_routes import health_routes, probe_routes
 from ensue.service.web.problem_details import PROBLEM_MEDIA, describe_problem
 from ensue.service.web.region_routes import region_routes
-from ensue.service.web.responses import ProblemAnswer
-from ensue.service.web.sse import NotificationStream, notification_routes
-from ensue.service.web.subscription_routes import subscription_routes, trial_routes
-from ensue.service.web.target_routes import target_routes
-from ensue.service.web.template_routes import object_routes, template_routes
+from ensue.service.web.schemas import ProblemAnswer
+from ensue.service.web.subscription_routes import subscription_routes, target_routes, template_routes, trial_routes
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;

@@ -1,22 +1,38 @@
-"""Events over HTTP: publishing, bad events, and producer positions."""
+"""Events, notifications and objects over HTTP; notifications as server-sent events, and as pages."""
 
+import asyncio
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from sqlite3 import Connection
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.types import Receive, Scope, Send
 
-from ensue.errors import EventError
-from ensue.service.access import ADMIN, Principal
+from ensue.errors import EventError, ServiceError
+from ensue.service.access import ADMIN, READ, Principal
 from ensue.service.errors import OverLimitError
 from ensue.service.event_columns import format_time
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
 from ensue.service.service import Service
+from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxPage, OutboxReader
 from ensue.service.store import journal
-from ensue.service.web.guard import PublishAccess, ReadAccess
-from ensue.service.web.responses import AuditPage, ListAnswer, PublishedAnswer
-from ensue.service.web.sse import Page
+from ensue.service.store.outbox import MATCH, Notification
+from ensue.service.web.guard import PublishAccess, QuerySlots, ReadAccess, get_principal
+from ensue.service.web.schemas import (
+    GREATEST,
+    After,
+    AuditPage,
+    ListAnswer,
+    NotificationPage,
+    Number,
+    Page,
+    PublishedAnswer,
+    encode_json,
+    format_epoch,
+    join_bodies,
+)
 
 _BODIES = 32  # of maximum size that may wait
 _EXAMPLE = '{"ts": "2026-01-31T10:00:00Z", "id": 17, "x": 4.0, "y": 5.0}\n'
@@ -126,3 +142,184 @@ def _positions(db: Connection, access: Principal) -> list[dict[str, Any]]:
         {"producer": each["producer"], "next": each["next"], "at": format_time(each["at"])}
         for each in journal.list_producers(db, access.user)
     ]
+
+
+TRANSPORT = "ensue.transport"  # key of the transport in the scope
+_JOINED = 200  # frames in one write
+_RETRY = (1_000, 5_000)  # milliseconds, random so that clients do not reconnect together
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # proxies must not buffer frames
+]
+
+
+class NotificationStream:
+    """The ASGI endpoint of the event stream; frames are joined into few writes."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            get_principal(Request(scope)).require(READ)
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        listener = await self._listener(Request(scope))
+        listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
+        watching = asyncio.create_task(_watch(receive, listener))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await _write_all(listener, send)
+        finally:
+            watching.cancel()
+            self._service.listeners.leave(listener)
+
+    async def _listener(self, request: Request) -> NotificationListener:
+        access = get_principal(request)
+        access.require(READ)
+        after = request.headers.get("last-event-id") or request.query_params.get("after")
+        text = request.query_params.get("subscription")
+        subscription = None if text is None else _number("subscription", text)
+        if subscription is not None:
+            await self._service.subscription(subscription, user=access.user)
+        return self._service.listeners.listen(
+            self._service.get_outbox_reader(access.user, subscription),
+            None if after is None else _number("after", after),
+            user=access.user,
+            subscription=subscription,
+            credential=access.credential,
+            remote=access.limits(self._service.limits),
+        )
+
+
+async def _write_all(listener: NotificationListener, send: Send) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def write(body: bytes, *, more: bool = True) -> None:
+        listener.written = loop.time()
+        listener.writing = True
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        listener.writing = False
+
+    try:
+        await listener.begin()
+        # A frame with only an id is no event, but sets the id that a browser sends to reconnect.
+        await write(b"retry: %d\nid: %d\n\n" % (random.randint(*_RETRY), listener.after))
+        while True:
+            frames = [frame for _, frame in await listener.take()]
+            for first in range(0, len(frames), _JOINED):
+                await write(b"".join(frames[first : first + _JOINED]))
+            if not frames:
+                await write(b": still here\nid: %d\n\n" % listener.after)
+    except DisconnectedError as cut:
+        if cut.why is not DisconnectReason.gone:
+            await write(b": %b\n\n" % cut.why.value.encode(), more=False)
+
+
+async def _watch(receive: Receive, listener: NotificationListener) -> None:
+    """Waits for the disconnect of the client."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    listener.cut(DisconnectReason.gone)
+
+
+def _number(name: str, text: str) -> int:
+    if text.isdecimal() and text.isascii() and len(text) < 19:
+        return int(text)
+    raise ServiceError(f"{name}={text[:40]!r} is not a number\n  hint: use the id of a received notification")
+
+
+def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
+    """Adds /notifications, for polling, and /notes."""
+    routes = APIRouter(tags=["notifications"])
+
+    @routes.get("/notifications", response_model=NotificationPage)
+    async def notifications(
+        access: ReadAccess,
+        after: Annotated[int | None, Query(ge=0, lt=GREATEST, description="by default from the oldest")] = None,
+        limit: Page = 100,
+        subscription: Annotated[int | None, Query(ge=0, lt=GREATEST)] = None,
+    ) -> Response:
+        """Notifications after a number, for polling: pass `next` as `after`."""
+        if subscription is not None:
+            await service.subscription(subscription, user=access.user)
+        return await read_page(service.get_outbox_reader(access.user, subscription), after, limit)
+
+    @routes.get("/notes/{number}", response_model=dict[str, Any])
+    async def note(number: Number, access: ReadAccess) -> Response:
+        """A notification with the tracks of its objects, for a replay on a map."""
+        async with turns.acquire(access.user):
+            replay = await service.replay(number, user=access.user)
+        return encode_json({**replay, "at": format_epoch(replay["at"])})
+
+    return routes
+
+
+async def read_page(read: OutboxReader, after: int | None, limit: int) -> Response:
+    """Answers with the notifications after a number, and whether some of them have expired."""
+    start = 0 if after is None else after
+    stored: OutboxPage = await read(start, limit)
+    lost = after is not None and not stored.floor <= after <= stored.newest
+    if start > stored.newest:  # the token belongs to another database: start from the oldest
+        stored = await read(stored.floor, limit)
+    full = len(stored.notifications) == limit
+    next = stored.notifications[-1].number if full else stored.newest
+    fields: dict[str, Any] = {"next": next, **({"resync": True} if lost else {})}
+    return join_bodies(fields, "items", map(_add_number, stored.notifications))
+
+
+def _add_number(notification: Notification) -> bytes:
+    """Adds the number to the body, and the time to bodies of matches, which lack it."""
+    body = notification.body[1:]
+    if notification.kind == MATCH:
+        body = b'"at":"%b",%b' % (format_time(notification.at).encode(), body)
+    return b'{"number":%d,%b' % (notification.number, body)
+
+
+_MOST = 200_000
+
+
+_POINTS = 10_000
+
+
+def object_routes(service: Service, turns: QuerySlots) -> APIRouter:
+    """Adds /objects."""
+    routes = APIRouter(prefix="/objects", tags=["objects"])
+
+    @routes.get("", response_model=dict[str, Any])
+    async def objects(
+        _: ReadAccess, after: After = 0, limit: Annotated[int, Query(ge=1, le=_MOST)] = 20_000
+    ) -> Response:
+        """Lists the last positions of objects that moved since `after`, newest first."""
+        return await asyncio.to_thread(_encode_objects, service, after, limit)
+
+    @routes.get("/{id}/track", response_model=dict[str, Any])
+    async def track(
+        id: str,
+        access: ReadAccess,
+        since: Annotated[str | None, Query(description="an event time")] = None,
+        until: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=_POINTS)] = 2_000,
+    ) -> Response:
+        """Returns the newest positions of an object as [time, x, y], ordered by time."""
+        async with turns.acquire(access.user):
+            points = await service.track(id, since=since, until=until, limit=limit)
+        return encode_json({"points": points})
+
+    return routes
+
+
+def _encode_objects(service: Service, after: int, limit: int) -> Response:
+    objects, at = service.objects(after, limit)
+    type = service.stream.type
+    items = [
+        {
+            "id": each["id"], "x": each["x"], "y": each["y"], "t": each["t"],
+                "type": each["fields"].get(type) if type is not None else None,
+                "fields": each["fields"],
+        }
+        for each in objects
+    ]  # fmt: skip
+    return encode_json({"items": items, "at": at})
