@@ -18,8 +18,8 @@ import httpx2
 import pytest
 
 from ensue.errors import ServiceError
-from ensue.service import access
 from ensue.service.settings import ServiceLimits
+from ensue.service.store import user_store
 from ensue.service.store.database import Database
 from ensue.service.web import server
 from ensue.service.web.server import HttpServer
@@ -274,8 +274,8 @@ def test_a_server_raises_its_limit_of_open_files(monkeypatch):
 def process(path: Path) -> Iterator[tuple[subprocess.Popen[str], str, dict[str, str]]]:
     """A server in a process of its own, where it is, and a token."""
     database = Database(path, synchronous="NORMAL")
-    database.submit(lambda db: access.add_user(db, "ann")).result()
-    token = database.submit(lambda db: access.add_token(db, "ann", label="first")).result().token
+    database.submit(lambda db: user_store.add_user(db, "ann")).result()
+    token = database.submit(lambda db: user_store.add_token(db, "ann", label="first")).result().token
     database.close()
     running = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(TESTS), str(path)],

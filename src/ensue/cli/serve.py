@@ -23,10 +23,9 @@ from ensue.service.sources.source import EventSource
 
 with require_extra("the service", "service"):
     from ensue.console.pages import Background, add_pages
-    from ensue.service.access import add_token, add_user
     from ensue.service.service import Service
     from ensue.service.store.database import Database
-    from ensue.service.store.user_store import find_user
+    from ensue.service.store.user_store import add_token, add_user, find_user
     from ensue.service.web.app import Console
     from ensue.service.web.server import HttpServer
 

@@ -15,10 +15,11 @@ from starlette.types import Scope
 
 from ensue.console import view_models
 from ensue.errors import EnsueError, ServiceError
-from ensue.service.access import ADMIN, READ, SUBSCRIBE, Principal
+from ensue.service.access import Principal
 from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
 from ensue.service.store.journal import read_counters
+from ensue.service.store.user_store import ADMIN, READ, SUBSCRIBE
 from ensue.service.web.account_routes import describe_stream, get_csrf_token, require_session, sanitize_path
 from ensue.service.web.guard import ACCESS, SIGN_IN
 from ensue.service.web.subscription_routes import list_templates

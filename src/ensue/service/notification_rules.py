@@ -12,12 +12,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from ensue.service.access import get_user_limits
 from ensue.service.event_columns import EventColumns, format_time, to_json_values
 from ensue.service.settings import ServiceLimits
 from ensue.service.store.journal import increment, increment_all
 from ensue.service.store.outbox import ENDED, MATCH, STARTED, Notification, OutboxRow, add_notifications
 from ensue.service.store.subscription_store import get_subscription
+from ensue.service.store.user_store import get_user_limits
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 

@@ -19,7 +19,6 @@ from ensue.backends.live_rows import build_empty_tables
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.service import queries
-from ensue.service.access import get_local_user, get_user_limits
 from ensue.service.core import PublishRequest, PublishResult, ServiceCore
 from ensue.service.delivery.dispatcher import Dispatcher
 from ensue.service.delivery.open_sinks import SinkRegistry
@@ -37,6 +36,7 @@ from ensue.service.store import journal, outbox, subscription_store
 from ensue.service.store.database import Database, FileLock
 from ensue.service.store.outbox import Notification
 from ensue.service.store.target_store import get_target
+from ensue.service.store.user_store import get_local_user, get_user_limits
 from ensue.service.subscription_catalog import UNSET, SubscriptionRequest, TargetRequest, Unset, UserSubscription
 from ensue.vector.geo_regions import normalize_region
 

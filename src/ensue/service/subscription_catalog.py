@@ -18,7 +18,6 @@ from ensue.api import Subscriptions
 from ensue.errors import EnsueError, QueryError, ServiceError
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.service import secrets
-from ensue.service.access import get_user_limits
 from ensue.service.errors import ConflictError, NotFoundError, OverLimitError
 from ensue.service.event_columns import EventColumns, format_time
 from ensue.service.matching.match_backend import MatchBackend
@@ -27,6 +26,7 @@ from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, subscription_store, target_store
 from ensue.service.store.journal import increment
 from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
+from ensue.service.store.user_store import get_user_limits
 from ensue.service.templates import fill_template
 
 

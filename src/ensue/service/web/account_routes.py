@@ -11,11 +11,12 @@ from urllib.parse import quote
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from ensue.service.access import QUOTAS, Accounts, Principal
+from ensue.service.access import Accounts, Principal
 from ensue.service.errors import NotAllowedError, UnauthenticatedError
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
 from ensue.service.store.subscription_store import get_usage
+from ensue.service.store.user_store import QUOTAS
 from ensue.service.web.guard import (
     ACCESS,
     COOKIE,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from ensue.errors import EventError, ServiceError
-from ensue.service.access import ADMIN, READ, Principal
+from ensue.service.access import Principal
 from ensue.service.errors import OverLimitError
 from ensue.service.event_columns import format_time
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
@@ -19,6 +19,7 @@ from ensue.service.service import Service
 from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxPage, OutboxReader
 from ensue.service.store import journal
 from ensue.service.store.outbox import MATCH, Notification
+from ensue.service.store.user_store import ADMIN, READ
 from ensue.service.web.guard import PublishAccess, QuerySlots, ReadAccess, get_principal
 from ensue.service.web.schemas import (
     GREATEST,

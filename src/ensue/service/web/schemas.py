@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from starlette.responses import Response
 
 from ensue.errors import QueryError, ServiceError, Span
-from ensue.service.access import SCOPES
 from ensue.service.event_columns import format_time
+from ensue.service.store.user_store import SCOPES
 
 
 def _assume_utc(moment: datetime) -> datetime:

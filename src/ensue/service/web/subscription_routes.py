@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from ensue.errors import EnsueError, QueryError
 from ensue.service import secrets as signing
-from ensue.service.access import ADMIN, Principal
+from ensue.service.access import Principal
 from ensue.service.errors import ConflictError, NotFoundError
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
 from ensue.service.store import journal, target_store
 from ensue.service.store.journal import read_counters
+from ensue.service.store.user_store import ADMIN
 from ensue.service.subscription_catalog import UserSubscription
 from ensue.service.templates import TEMPLATES, fill_template
 from ensue.service.web import schemas
