@@ -15,10 +15,9 @@ from ensue.service.sse_hub import (
     DisconnectedError,
     DisconnectReason,
     NotificationListener,
-    OutboxPage,
     SseHub,
 )
-from ensue.service.store.outbox import MATCH, RESYNC, Notification
+from ensue.service.store.outbox import MATCH, RESYNC, Notification, OutboxPage
 from support.seeds import some
 from support.services import run
 

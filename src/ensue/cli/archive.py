@@ -19,8 +19,7 @@ from ensue.archives.file_archive import FileArchive
 from ensue.archives.pruning import describe_scan_cost
 from ensue.cli import inputs
 from ensue.cli.options import get_text_options
-from ensue.cli.stream_progress import format_count
-from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice
 from ensue.schema import parse_columns
 
 

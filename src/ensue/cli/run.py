@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.cli import hierarchy_output, inputs, output, sql_command
+from ensue.cli import inputs, output, sql_command
 from ensue.cli.inputs import read_pattern, read_query
 from ensue.cli.options import (
     MEASURE,
@@ -19,8 +19,7 @@ from ensue.cli.options import (
     take_query,
 )
 from ensue.cli.sql_command import require_no_stream, require_pattern_options
-from ensue.cli.stream_progress import format_count
-from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
@@ -58,25 +57,25 @@ def _run_one(options: Namespace) -> ExitCode:
         return sql_command.run(query, options)
     require_no_stream(options)
     require_pattern_options(options)
-    hierarchy_output.check_levels(query)
-    returned = hierarchy_output.get_output_options(options, query)
-    hierarchy_output.require_folders(options, query)
+    output.check_levels(query)
+    returned = output.get_output_options(options, query)
+    output.require_folders(options, query)
     form = output.choose_format(options.format, options.output)
     if returned.levels is not None or (isinstance(query, Hierarchy) and query.emit):
-        form = hierarchy_output.choose_format_of_several(options, "several levels")
+        form = output.choose_format_of_several(options, "several levels")
     result, seconds = _find_matches(query, options, form, returned)
     if isinstance(result, Mapping):
-        hierarchy_output.write_each(result, options)
+        output.write_each(result, options)
         print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
     elif result is not None:
-        shown = hierarchy_output.drop_members(result) if form in ("table", "csv") else result
+        shown = output.drop_members(result) if form in ("table", "csv") else result
         output.write_matches(shown, options.output, form, options.limit, full_ids=options.full_ids)
         rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
         print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
         result = {"": result}
     if result is not None:
         aside = options.output == "-" and form != "table"
-        hierarchy_output.show_traces(result, query, options, aside=aside)
+        output.show_traces(result, query, options, aside=aside)
     if options.output != "-":
         print_notice(f"written to {options.output}")
     return ExitCode.FINE
@@ -170,10 +169,10 @@ def check(options: Namespace) -> ExitCode:
     if isinstance(query, SqlQuery | RowPatternQuery):
         return sql_command.check(query, options)
     require_pattern_options(options)
-    hierarchy_output.check_levels(query)
+    output.check_levels(query)
     events, columns = _read_sample(options)
     if events is not None:
-        hierarchy_output.check_columns(query, events, columns, get_archives(options, columns))
+        output.check_columns(query, events, columns, get_archives(options, columns))
     fits = "the query fits the events" if events is not None else "the query is valid"
     get_output_console().print(f"ok: {fits}")
     return ExitCode.FINE
@@ -212,13 +211,13 @@ def _run_several(options: Namespace) -> ExitCode:
     parameters.require_used()
     require_pattern_options(options)
     if options.output != "-":
-        hierarchy_output.name_outputs(queries)  # report invalid file names before events are read
-    hierarchy_output.choose_format_of_several(options, "several queries")
+        output.name_outputs(queries)  # report invalid file names before events are read
+    output.choose_format_of_several(options, "several queries")
     named = options.levels
-    levels = None if named is None else hierarchy_output.split_levels(named)
+    levels = None if named is None else output.split_levels(named)
     returned = ensue.OutputOptions(levels=levels, flat=options.flat, emit_timeouts=options.timeouts)
     results, seconds = _find_matches(queries, options, "table", returned)
-    hierarchy_output.write_each(results, options)
+    output.write_each(results, options)
     print_notice(f"{len(queries)} queries in {seconds:.2f} s")
     if options.output != "-":
         print_notice(f"written to {options.output}")
@@ -229,7 +228,7 @@ def _name_queries(arguments: list[str], parameters: Parameters) -> dict[str, Que
     """Name the queries by their own names, or their files, or by number."""
     parsed = [read_pattern(argument, parameters) for argument in arguments]
     for query in parsed:
-        hierarchy_output.check_levels(query)
+        output.check_levels(query)
     own = [query.name for query in parsed]
     files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):

@@ -20,13 +20,13 @@ import ensue
 from ensue.backends.event_files import FORMATS, EventFile, list_visible_files
 from ensue.backends.spark.paths import StreamFolder, escape_path, require_separate
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
-from ensue.cli import hierarchy_output
+from ensue.cli import output
 from ensue.cli.inputs import read_pattern, resolve_event_files
 from ensue.cli.options import get_text_options, parse_length, parse_parameters
 from ensue.cli.run import event_columns, match_events
 from ensue.cli.sql_command import require_pattern_options
-from ensue.cli.stream_progress import StreamScreen, TimeFormatter, format_count
-from ensue.cli.terminal import ExitCode, UsageError, print_notice
+from ensue.cli.stream_progress import StreamScreen, TimeFormatter
+from ensue.cli.terminal import ExitCode, UsageError, format_count, print_notice
 from ensue.errors import EventError
 from ensue.ir.values import parse_duration
 
@@ -213,9 +213,9 @@ def run_stream(options: Namespace) -> ExitCode:
     query = read_pattern(options.query, parameters)
     parameters.require_used()
     require_pattern_options(options)
-    hierarchy_output.check_levels(query)
-    returned = hierarchy_output.get_output_options(options, query)
-    hierarchy_output.require_folders(options, query)
+    output.check_levels(query)
+    returned = output.get_output_options(options, query)
+    output.require_folders(options, query)
     watermark = _check_options(options)
     sources_by_type = parse_sources(options.stream, declared=options.schema is not None)
     require_separate(_folders(sources_by_type, options))
@@ -353,21 +353,21 @@ def _folders(sources_by_type: Mapping[Any, list[Source]], options: Namespace) ->
     return folders
 
 
-def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
+def _target(matches: Any, screen: StreamScreen, destination: str) -> Any:
     """Return the sink of the matches, or one for each level."""
     if not isinstance(matches, Mapping):
-        return screen.show if output == "-" else build_sink(output)
-    if output == "-":
+        return screen.show if destination == "-" else build_sink(destination)
+    if destination == "-":
         for name in matches:
             if "level" in matches[name].columns:
                 raise UsageError(
-                    f"{name or hierarchy_output.UNNAMED_QUERY} returns a column 'level', which the printed "
+                    f"{name or output.UNNAMED_QUERY} returns a column 'level', which the printed "
                     "output uses to tell levels apart\n"
                     "  hint: rename it with AS, or give each level a folder: --output DIR"
                 )
-        return {name: partial(screen.show, level=name or hierarchy_output.UNNAMED_QUERY) for name in matches}
-    places = hierarchy_output.name_outputs(matches)
-    return {name: build_sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
+        return {name: partial(screen.show, level=name or output.UNNAMED_QUERY) for name in matches}
+    places = output.name_outputs(matches)
+    return {name: build_sink(f"{destination.rstrip('/')}/{place}") for name, place in places.items()}
 
 
 def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:

@@ -7,14 +7,13 @@ listeners have a bounded buffer: one that is too slow is disconnected, and resum
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import orjson
 
 from ensue.service.errors import OverLimitError
 from ensue.service.settings import ServiceLimits
-from ensue.service.store.outbox import RESYNC, Notification
+from ensue.service.store.outbox import RESYNC, Notification, OutboxPage
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,15 +23,6 @@ STALL_SECONDS = 60.0  # seconds after which an unfinished write disconnects the 
 _TICK = 5.0
 
 EncodedNotification = tuple[Notification, bytes]  # a notification and its frame
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxPage:
-    """A page of the outbox: the notifications after a number, read before the other fields."""
-
-    notifications: Sequence[Notification]
-    floor: int  # notifications up to this number have expired
-    newest: int  # the highest number ever assigned
 
 
 OutboxReader = Callable[[int, int], Awaitable[OutboxPage]]  # (after, limit)

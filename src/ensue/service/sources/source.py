@@ -3,14 +3,15 @@
 import asyncio
 import json
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 from ensue.errors import EventError, ServiceError
 from ensue.service.brokers import UnavailableError
+from ensue.service.delivery.retry_queue import SOURCE_BACKOFF
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES, measure_stream
 
@@ -144,7 +145,6 @@ def _rows(body: bytes) -> int:
 
 
 _log = logging.getLogger("ensue.service.sources")
-_LEAST, _MOST = 0.1, 15.0  # seconds between attempts
 _SIZES = ("events_per_request", "body_bytes")  # limits that a smaller batch meets
 
 
@@ -221,14 +221,6 @@ class EventSource(Protocol):
         ...
 
 
-def iterate_backoff() -> Iterator[float]:
-    """Yields the seconds before the next attempt: exponential backoff with jitter."""
-    pause = _LEAST
-    while True:
-        yield pause * random.uniform(0.75, 1.25)
-        pause = min(2 * pause, _MOST)
-
-
 class RetryingSource:
     """A source that reconnects after interruptions."""
 
@@ -302,7 +294,7 @@ class RetryingSource:
     ) -> None:
         """Returns when the service has accepted the events; permanent are an EventError and an
         OverLimitError about their number or size."""
-        for pause in iterate_backoff():
+        for attempt in count(1):
             try:
                 await service.publish(body, media=media, producer=producer, sequences=sequences)
             except OverLimitError as error:
@@ -315,12 +307,12 @@ class RetryingSource:
                 self.progress.clear_problem()
                 self.progress.count("publishes")
                 return
-            await asyncio.sleep(pause)
+            await asyncio.sleep(SOURCE_BACKOFF.after(attempt))
 
 
 async def read_with_retries(read: Callable[[], Awaitable[None]], progress: SourceProgress) -> None:
     """Reads again after interruptions; a ServiceError is permanent."""
-    pauses = iterate_backoff()
+    failures = 0
     task = asyncio.current_task()
     while True:
         before = progress.counts["messages"]
@@ -343,5 +335,6 @@ async def read_with_retries(read: Callable[[], Awaitable[None]], progress: Sourc
             progress.report_problem(f"{type(error).__name__}: retrying")
             progress.count("interruptions")
         if progress.counts["messages"] > before:
-            pauses = iterate_backoff()
-        await asyncio.sleep(next(pauses))
+            failures = 0
+        failures += 1
+        await asyncio.sleep(SOURCE_BACKOFF.after(failures))

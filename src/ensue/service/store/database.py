@@ -54,7 +54,7 @@ class Database:
         self._reading: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ensue-read")
-        self._closed = False
+        self.closed = False
         self._vfs: str | None = None  # None: SQLite's default
         self.seal: SecretCipher | None = None  # of the SQL functions seal(text), unseal(text)
         self.committed: list[Callable[[], None]] = []  # called by the writer after each commit
@@ -76,7 +76,7 @@ class Database:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "Future[T]":
         """The same from any thread, as a future."""
         answer: Future[T] = Future()
-        if self._closed:
+        if self.closed:
             answer.set_exception(IntakeStoppedError("the service is closed"))
         else:
             self._work.put((work, answer))
@@ -103,9 +103,9 @@ class Database:
 
     def close(self) -> None:
         """Finishes the waiting jobs and closes the file."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self._work.put(None)
         self._writer.join()
         self._pool.shutdown()

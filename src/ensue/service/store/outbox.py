@@ -42,6 +42,15 @@ class Notification:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (self.number, self.kind.encode(), self.body)
 
 
+@dataclass(frozen=True, slots=True)
+class OutboxPage:
+    """A page of the outbox: the notifications after a number, read before the other fields."""
+
+    notifications: Sequence[Notification]
+    floor: int  # notifications up to this number have expired
+    newest: int  # the highest number ever assigned
+
+
 PRUNE_CHUNK = 50_000  # notifications deleted at a time
 # subscription, user, kind, match_id, at, body
 OutboxRow = tuple[int, int, str, str | None, float, bytes]
@@ -71,6 +80,17 @@ def read_notifications_after(
 ) -> list[Notification]:
     """Reads the notifications after a number: all, or those of a user or subscription."""
     return _read(db, "number > ?", after, user, subscription, "ORDER BY number", most)
+
+
+def read_page(
+    db: Connection, after: int, most: int, *, user: int | None = None, subscription: int | None = None
+) -> OutboxPage:
+    db.execute("BEGIN")  # all three read the same snapshot
+    try:
+        notifications = read_notifications_after(db, after, most=most, user=user, subscription=subscription)
+        return OutboxPage(notifications, get_expired_number(db, user), get_newest_number(db))
+    finally:
+        db.execute("ROLLBACK")
 
 
 def read_newest_matches(

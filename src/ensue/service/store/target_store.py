@@ -97,14 +97,6 @@ class DeliveryOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class NextDelivery:
-    """Whether a target has more to send, now or at a time."""
-
-    more: bool
-    next_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class TargetState:
     """A target as shown to its user."""
 
@@ -353,12 +345,12 @@ def read_pending_deliveries(
     return PendingDeliveries(target, due, tuple(Notification(*row) for row in fresh), lost, next_at)
 
 
-def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> NextDelivery:
-    """Writes the outcome of an attempt; returns when the target has more to send."""
+def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> float | None:
+    """Writes the outcome of an attempt; returns the time from which the target has more to send."""
     id = outcome.target.id
     row = db.execute("SELECT * FROM targets WHERE id = ?", (id,)).fetchone()
     if row is None:
-        return NextDelivery(False, None)
+        return None
     db.executemany(
         "DELETE FROM deliveries WHERE target = ? AND number = ?", [(id, number) for number in outcome.settled]
     )
@@ -383,18 +375,17 @@ def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> Next
         )
     subscription = outcome.target.subscription
     increment_all(db, [(subscription, name, by) for name, by in outcome.counted.items() if by])
-    return _after(db, get_target(db, id), now)
+    return _after(db, get_target(db, id))
 
 
-def _after(db: Connection, target: Target, now: float) -> NextDelivery:
+def _after(db: Connection, target: Target) -> float | None:
     fresh = db.execute(
         "SELECT 1 FROM outbox WHERE subscription = ? AND number > ? LIMIT 1", (target.subscription, target.cursor)
     ).fetchone()
     first = db.execute(
         "SELECT min(coalesce(next_at, 0.0)) FROM deliveries WHERE target = ? AND state = ?", (target.id, WAITING)
     ).fetchone()[0]
-    at = _next_at(target, fresh is not None, first)
-    return NextDelivery(at is not None and at <= now, at)
+    return _next_at(target, fresh is not None, first)
 
 
 def _next_at(target: Target, fresh: bool, first: float | None) -> float | None:

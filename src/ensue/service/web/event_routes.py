@@ -10,17 +10,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from ensue.errors import EventError, ServiceError
+from ensue.errors import EventError
 from ensue.service.access import Principal
 from ensue.service.errors import OverLimitError
 from ensue.service.event_columns import format_time
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
 from ensue.service.service import Service
-from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxPage, OutboxReader
+from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxReader, SseHub
 from ensue.service.store import journal
-from ensue.service.store.outbox import MATCH, Notification
-from ensue.service.store.user_store import ADMIN, READ
-from ensue.service.web.guard import PublishAccess, QuerySlots, ReadAccess, get_principal
+from ensue.service.store.outbox import MATCH, Notification, OutboxPage
+from ensue.service.store.user_store import ADMIN
+from ensue.service.web.guard import PublishAccess, QuerySlots, ReadAccess
 from ensue.service.web.schemas import (
     GREATEST,
     After,
@@ -145,6 +145,13 @@ def _positions(db: Connection, access: Principal) -> list[dict[str, Any]]:
     ]
 
 
+_NUMBER: dict[str, Any] = {"ge": 0, "lt": GREATEST}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Frames, until the client disconnects or the service stops",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 TRANSPORT = "ensue.transport"  # key of the transport in the scope
 _JOINED = 200  # frames in one write
 _RETRY = (1_000, 5_000)  # milliseconds, random so that clients do not reconnect together
@@ -155,19 +162,14 @@ _HEADERS = [
 ]
 
 
-class NotificationStream:
-    """The ASGI endpoint of the event stream; frames are joined into few writes."""
+class NotificationStream(Response):
+    """The response that sends notifications as they come; frames are joined into few writes."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, hub: SseHub, listener: NotificationListener) -> None:
+        self._hub, self._listener = hub, listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "HEAD":
-            get_principal(Request(scope)).require(READ)
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        listener = await self._listener(Request(scope))
+        listener = self._listener
         listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
         watching = asyncio.create_task(_watch(receive, listener))
         try:
@@ -175,24 +177,7 @@ class NotificationStream:
             await _write_all(listener, send)
         finally:
             watching.cancel()
-            self._service.listeners.leave(listener)
-
-    async def _listener(self, request: Request) -> NotificationListener:
-        access = get_principal(request)
-        access.require(READ)
-        after = request.headers.get("last-event-id") or request.query_params.get("after")
-        text = request.query_params.get("subscription")
-        subscription = None if text is None else _number("subscription", text)
-        if subscription is not None:
-            await self._service.subscription(subscription, user=access.user)
-        return self._service.listeners.listen(
-            self._service.get_outbox_reader(access.user, subscription),
-            None if after is None else _number("after", after),
-            user=access.user,
-            subscription=subscription,
-            credential=access.credential,
-            remote=access.limits(self._service.limits),
-        )
+            self._hub.leave(listener)
 
 
 async def _write_all(listener: NotificationListener, send: Send) -> None:
@@ -226,15 +211,39 @@ async def _watch(receive: Receive, listener: NotificationListener) -> None:
     listener.cut(DisconnectReason.gone)
 
 
-def _number(name: str, text: str) -> int:
-    if text.isdecimal() and text.isascii() and len(text) < 19:
-        return int(text)
-    raise ServiceError(f"{name}={text[:40]!r} is not a number\n  hint: use the id of a received notification")
-
-
 def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /notifications, for polling, and /notes."""
     routes = APIRouter(tags=["notifications"])
+
+    @routes.head("/notifications/stream", include_in_schema=False)
+    async def head(_: ReadAccess) -> Response:
+        return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
+
+    @routes.get("/notifications/stream", response_class=NotificationStream, responses=_STREAM)
+    async def stream(
+        access: ReadAccess,
+        after: Annotated[int | None, Query(description="by default only new notifications", **_NUMBER)] = None,
+        subscription: Annotated[int | None, Query(**_NUMBER)] = None,
+        last_event_id: Annotated[int | None, Header(description="as `after`", **_NUMBER)] = None,
+    ) -> Response:
+        """Notifications as server-sent events (match, started, ended, resync): first those after
+        `after`, then new ones.
+
+        The id of each is the token for resuming, which a browser sends automatically when it
+        reconnects. An event `resync` says that notifications after the token have expired. A client
+        that is too slow is disconnected, and can reconnect with its token.
+        """
+        if subscription is not None:
+            await service.subscription(subscription, user=access.user)
+        listener = service.listeners.listen(
+            service.get_outbox_reader(access.user, subscription),
+            after if last_event_id is None else last_event_id,
+            user=access.user,
+            subscription=subscription,
+            credential=access.credential,
+            remote=access.limits(service.limits),
+        )
+        return NotificationStream(service.listeners, listener)
 
     @routes.get("/notifications", response_model=NotificationPage)
     async def notifications(

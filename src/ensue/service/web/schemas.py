@@ -344,14 +344,6 @@ class TrialAnswer(JsonModel):
     matches: list[dict[str, Any]] = Field(description="newest first")
 
 
-class FilledAnswer(JsonModel):
-    """The text of a template with values, which can be edited."""
-
-    text: str
-    quiet: float | None
-    title: str
-
-
 class RegionAnswer(JsonModel):
     """A region."""
 

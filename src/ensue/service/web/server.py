@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.responses import JSONResponse
@@ -153,6 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        cast(dict[str, Any], self.scope)[TRANSPORT] = self.transport  # by which streams disconnect
         self._in_body = False
         self.pool.wait(self)
         if self._deadline is None:
@@ -383,7 +384,7 @@ class HttpServer:
 
     def _config(self, app: ASGIApp, connections: HttpConnections) -> uvicorn.Config:
         return uvicorn.Config(
-            _with_transports(app),
+            app,
             http=create_protocol(connections),
             lifespan="off",
             ws="none",
@@ -464,17 +465,6 @@ class _Entry:
                 headers=None if healthy else {"Retry-After": "1"},
             )
             await answer(scope, receive, send)
-
-
-def _with_transports(app: ASGIApp) -> ASGIApp:
-    """Gives streams access to their transport, by which unresponsive clients are disconnected."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        cycle = getattr(send, "__self__", None)
-        scope[TRANSPORT] = getattr(cycle, "transport", None)
-        await app(scope, receive, send)
-
-    return run
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[Any, ...]]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from sqlite3 import Connection
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,8 +23,9 @@ from ensue.service.service import Service
 from ensue.service.store import journal, target_store
 from ensue.service.store.journal import read_counters
 from ensue.service.store.user_store import ADMIN
-from ensue.service.subscription_catalog import UserSubscription
+from ensue.service.subscription_catalog import SubscriptionRequest, UserSubscription
 from ensue.service.templates import TEMPLATES, fill_template
+from ensue.service.templates.template import FilledTemplate
 from ensue.service.web import schemas
 from ensue.service.web.event_routes import read_page
 from ensue.service.web.guard import QuerySlots, ReadAccess, SubscribeAccess
@@ -31,7 +33,6 @@ from ensue.service.web.problem_details import describe_problem
 from ensue.service.web.region_routes import parse_regions
 from ensue.service.web.schemas import (
     After,
-    FilledAnswer,
     Id,
     ListAnswer,
     Page,
@@ -53,11 +54,10 @@ def template_routes(service: Service) -> APIRouter:
         """Lists the templates that fit the stream, with parameters, units and defaults."""
         return {"items": list_templates(service)}
 
-    @routes.post("/{name}", response_model=FilledAnswer)
-    async def template(name: str, form: ValuesForm, _: ReadAccess) -> dict[str, Any]:
+    @routes.post("/{name}", response_model=FilledTemplate)
+    async def template(name: str, form: ValuesForm, _: ReadAccess) -> FilledTemplate:
         """Fills in a template; the resulting text can be edited."""
-        result = fill_template(name, form.values, service.columns.template_stream)
-        return {"text": result.text, "quiet": result.quiet, "title": result.title}
+        return fill_template(name, form.values, service.columns.template_stream)
 
     return routes
 
@@ -243,12 +243,12 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
         return (await service.look(lambda db: _describe_subscriptions(db, [subscription], secrets=secrets)))[0]
 
-    async def encode_once(answer: dict[str, Any], user: int, key: str | None) -> str:
-        """Encodes an answer; a repeated idempotency key gets the first one."""
-        body = orjson.dumps(answer).decode()
-        if key is None:
-            return body
-        return await service.do(lambda db: journal.complete_answer(db, user, key, body))
+    async def build(form: schemas.SubscriptionForm, access: Principal) -> SubscriptionRequest:
+        arguments = form.model_dump(include={"name", "expires", "quiet", "targets"}) | form_arguments(form)
+        return await service.build_request(**arguments, user=access.user, trusted=access.may(ADMIN))
+
+    def encode(db: Connection, created: Sequence[UserSubscription]) -> list[bytes]:
+        return [orjson.dumps(each) for each in _describe_subscriptions(db, created, secrets=True)]
 
     @routes.post("/subscriptions", status_code=201, response_model=schemas.SubscriptionAnswer)
     async def subscribe(
@@ -256,11 +256,13 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     ) -> Response:
         """Creates a subscription from a text or a template; it sees all later events."""
         digest = journal.compute_digest(b"subscribe", await request.body())
-        created = await service.subscribe(
-            **_arguments(form), user=access.user, idempotency_key=key, digest=digest, trusted=access.may(ADMIN)
-        )
-        body = await encode_once(await shown(created, secrets=True), access.user, key)
-        where = {"location": f"/api/v1/subscriptions/{created.id}"}
+        wanted, catalog = await build(form, access), service.core.catalog
+
+        def create(db: Connection) -> str:
+            return encode(db, [catalog.subscribe(db, wanted)])[0].decode()
+
+        body = await service.do(lambda db: journal.answer_once(db, access.user, key, digest, partial(create, db)))
+        where = {"location": f"/api/v1/subscriptions/{orjson.loads(body)['id']}"}
         return Response(body, 201, headers=where, media_type=schemas.MEDIA)
 
     @routes.post("/subscriptions/bulk", response_model=schemas.BulkAnswer)
@@ -272,27 +274,30 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         The answer has a subscription or a problem for each.
         """
         digest = journal.compute_digest(b"bulk", await request.body())
-        requests = [_item(item) for item in form.items]
-        outcomes = iter(
-            await service.subscribe_each(
-                [each for each in requests if not isinstance(each, Exception)],
-                user=access.user,
-                idempotency_key=key,
-                digest=digest,
-                trusted=access.may(ADMIN),
-            )
-        )
-        results = [each if isinstance(each, Exception) else next(outcomes) for each in requests]
-        created = [each for each in results if isinstance(each, UserSubscription)]
-        views = iter(await service.look(lambda db: _describe_subscriptions(db, created, secrets=True)))
-        items = [
-            {"problem": describe_problem(each).content}
-            if isinstance(each, Exception)
-            else {"subscription": next(views)}
-            for each in results
-        ]
-        answer = {"made": len(created), "refused": len(results) - len(created), "items": items}
-        return Response(await encode_once(answer, access.user, key), media_type=schemas.MEDIA)
+        several: list[SubscriptionRequest | Exception] = []
+        for item in form.items:
+            try:
+                several.append(await build(schemas.SubscriptionForm.model_validate(item), access))
+            except ValidationError as error:
+                several.append(RequestValidationError(error.errors()))
+            except EnsueError as error:
+                several.append(error)
+
+        def create(db: Connection) -> str:
+            outcomes = service.core.catalog.subscribe_each(db, access.user, several)
+            created = [each for each in outcomes if isinstance(each, UserSubscription)]
+            views = iter(encode(db, created))
+            items = [
+                b'{"problem":%b}' % orjson.dumps(describe_problem(each).content)
+                if isinstance(each, Exception)
+                else b'{"subscription":%b}' % next(views)
+                for each in outcomes
+            ]
+            fields = {"made": len(created), "refused": len(outcomes) - len(created)}
+            return bytes(schemas.join_bodies(fields, "items", items).body).decode()
+
+        body = await service.do(lambda db: journal.answer_once(db, access.user, key, digest, partial(create, db)))
+        return Response(body, media_type=schemas.MEDIA)
 
     @routes.get("/subscriptions", response_model=schemas.SubscriptionPage)
     async def subscriptions(
@@ -355,26 +360,6 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
             return schemas.encode_json(await service.why_not(id, user=access.user))
 
     return routes
-
-
-def _item(item: dict[str, Any]) -> dict[str, Any] | Exception:
-    """Validates a subscription; returns arguments of the service, or the error."""
-    try:
-        return _arguments(schemas.SubscriptionForm.model_validate(item))
-    except ValidationError as error:
-        return RequestValidationError(error.errors())
-    except EnsueError as error:
-        return error
-
-
-def _arguments(form: schemas.SubscriptionForm) -> dict[str, Any]:
-    return {
-        **form_arguments(form),
-        "name": form.name,
-        "expires": form.expires,
-        "quiet": form.quiet,
-        "targets": [target.model_dump() for target in form.targets],
-    }
 
 
 def _describe_subscriptions(
