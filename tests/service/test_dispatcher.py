@@ -25,6 +25,7 @@ from ensue.service.delivery.webhooks import WebhookLimits
 from ensue.service.errors import NotFoundError
 from ensue.service.secrets import new_secret
 from ensue.service.settings import ServiceLimits
+from ensue.service.store import outbox
 from ensue.service.store import target_store as targets
 from ensue.service.store.outbox import Notification
 from ensue.service.web.subscription_routes import rotate_secret
@@ -674,7 +675,7 @@ def test_users_see_their_own_targets(tmp_path: Path) -> None:
 
 async def _retain(scene: Scene, upto: int) -> dict[int, int]:
     def remove(db: sqlite3.Connection) -> dict[int, int]:
-        expired = targets.expire_deliveries(db, upto)
+        expired = outbox.expire_deliveries(db, upto)
         db.execute("DELETE FROM outbox WHERE number <= ?", (upto,))
         return expired
 

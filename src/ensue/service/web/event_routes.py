@@ -166,6 +166,8 @@ class NotificationStream(Response):
     """The response that sends notifications as they come; frames are joined into few writes."""
 
     def __init__(self, hub: SseHub, listener: NotificationListener) -> None:
+        super().__init__()
+        self.raw_headers = list(_HEADERS)
         self._hub, self._listener = hub, listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,7 +175,7 @@ class NotificationStream(Response):
         listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
         watching = asyncio.create_task(_watch(receive, listener))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await _write_all(listener, send)
         finally:
             watching.cancel()
