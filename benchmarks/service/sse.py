@@ -67,7 +67,7 @@ def resident() -> int:
 
 async def sent(service: Any, users: list[int], rounds: int, each: int) -> Report:
     """Hands notifications to all clients, round by round, and waits until they are written."""
-    from ensue.service.notification import Notification
+    from ensue.service.store.outbox import Notification
 
     number = first = service.listeners.newest
     size, clock = 0, Clock()
@@ -97,8 +97,8 @@ async def sent(service: Any, users: list[int], rounds: int, each: int) -> Report
 
 async def serve(clients: int, share: float) -> None:
     """The server: says where it is, waits for all clients, sends, and says what that took."""
-    from ensue.service import access
     from ensue.service.service import Service
+    from ensue.service.store import user_store
     from ensue.service.web.server import HttpServer
 
     with tempfile.TemporaryDirectory() as folder:
@@ -107,8 +107,8 @@ async def serve(clients: int, share: float) -> None:
         async with Service(path, schema=schema, time="ts", limits={"buffer": 1_000}) as service:
 
             def people(db: Any) -> list[tuple[int, str]]:
-                ids = [access.add_user(db, f"user{n}") for n in range(clients)]
-                made = (access.add_token(db, id, scopes=["read"]).token for id in ids)
+                ids = [user_store.add_user(db, f"user{n}") for n in range(clients)]
+                made = (user_store.add_token(db, id, scopes=["read"]).token for id in ids)
                 return list(zip(ids, made, strict=True))
 
             found = await service.do(people)

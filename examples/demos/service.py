@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from ensue.cli.command_options import add_server_options, add_service_options
 from ensue.cli.main import count, run_parsed
+from ensue.cli.options import add_server_options, add_service_options
 from ensue.cli.serve import build_server, get_service_arguments, log_to_stderr
 from ensue.cli.terminal import UsageError, get_output_console, print_notice
 from ensue.service.service import Service

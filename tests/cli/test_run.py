@@ -270,7 +270,7 @@ def test_ctrl_c_ends_with_130(run, events, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ensue.cli.event_files.read_local", interrupted)
+    monkeypatch.setattr("ensue.cli.inputs.read_local", interrupted)
     code, _, err = run("run", QUERY, "--events", events)
     assert code == 130
     assert "Traceback" not in err

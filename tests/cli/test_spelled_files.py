@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ensue.backends.text_columns import CellKind, TextFileOptions, parse_time_format
 from ensue.backends.text_files import cast_times, find_unreadable_rows, to_iso_form
-from ensue.cli.event_files import read_local, read_spark, resolve_event_files
+from ensue.cli.inputs import read_local, read_spark, resolve_event_files
 from ensue.cli.main import main
 from ensue.cli.terminal import ExitCode, UsageError
 from ensue.errors import EventError

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ensue.cli.event_files import EventFile, read_local, read_spark
+from ensue.cli.inputs import EventFile, read_local, read_spark
 from ensue.errors import EventError
 
 UTC = dt.UTC

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ensue.console.background_images import Background
-from ensue.console.pages import add_pages
+from ensue.console.pages import Background, add_pages
 from ensue.service.service import Service
 from ensue.service.web.server import HttpServer
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from console.browsing import Browsing, barriers, on_map
 from console.pictures import picture
 from console.running import Console, plane
-from ensue.console.background_images import Background
+from ensue.console.pages import Background
 from ensue.service.store import target_store as targets
 from samples.fleet_day import fleet_day
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from console.browsing import Browsing
 from console.running import Console
-from ensue.service import access
+from ensue.service.store import user_store
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ def tokens(console: Console) -> dict[str, str]:
 
     def make(db) -> dict[str, str]:
         for name in ("ann", "bob", "root"):
-            access.add_user(db, name)
+            user_store.add_user(db, name)
         wanted = {
             "ann": ("ann", ("read", "subscribe")),
             "reader": ("ann", ("read",)),
             "bob": ("bob", ("read", "subscribe")),
             "publisher": ("bob", ("publish",)),
-            "root": ("root", access.SCOPES),
+            "root": ("root", user_store.SCOPES),
         }
-        return {name: access.add_token(db, user, scopes=scopes).token for name, (user, scopes) in wanted.items()}
+        return {name: user_store.add_token(db, user, scopes=scopes).token for name, (user, scopes) in wanted.items()}
 
     return console.do(console.service.do(make))
 

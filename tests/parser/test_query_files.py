@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ensue
-from ensue.cli.query_text import read_query_text
+from ensue.cli.inputs import read_query_text
 from ensue.cli.terminal import UsageError
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.cli.query_text import read_query
+from ensue.cli.inputs import read_query
 from ensue.errors import QueryError, Span
 from ensue.ir.pattern import Atom, Seq
 from ensue.ir.query import Query

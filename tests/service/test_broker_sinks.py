@@ -17,13 +17,11 @@ from brokers import mosquitto as mosquitto_testing
 from brokers import nats as nats_testing
 from brokers.processes import free_port
 from ensue.errors import RunnerError, ServiceError
-from ensue.service.brokers.mqtt_client import MqttMessage, MqttSession, SessionOptions
-from ensue.service.delivery import kafka_sink as kafka
-from ensue.service.delivery import mqtt_sink as mqtt
-from ensue.service.delivery import nats_sink as nats
+from ensue.service.brokers import kafka, mqtt, nats
+from ensue.service.brokers.mqtt import MqttMessage, MqttSession, SessionOptions
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
-from ensue.service.notification import Notification
+from ensue.service.store.outbox import Notification
 from ensue.service.store.target_store import mask_config
 from support.brokers import KafkaRestart, delivered, kafka_broker, needs_mosquitto, needs_nats, notes, until
 from support.services import HERE, all_notes, point, run, service

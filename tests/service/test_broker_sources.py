@@ -12,15 +12,11 @@ import pytest
 from brokers import mosquitto as mosquitto_testing
 from brokers import nats as nats_testing
 from ensue.errors import ServiceError
-from ensue.service.brokers.cancellation import close_client, run_shielded
-from ensue.service.brokers.mqtt_client import MqttSession, SessionOptions
+from ensue.service.brokers import close_client, kafka, mqtt, nats, run_shielded
+from ensue.service.brokers.mqtt import MqttSession, SessionOptions
 from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
 from ensue.service.errors import IntakeStoppedError, OverLimitError
-from ensue.service.sources import kafka_source as kafka
-from ensue.service.sources import mqtt_source as mqtt
-from ensue.service.sources import nats_source as nats
-from ensue.service.sources.payloads import Message, batch_messages, split_events
-from ensue.service.sources.source import SourceProgress, read_with_retries
+from ensue.service.sources.source import Message, SourceProgress, batch_messages, read_with_retries, split_events
 from support.brokers import (
     KafkaRestart,
     Recorder,

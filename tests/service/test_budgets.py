@@ -8,9 +8,9 @@ import pytest
 import ensue
 from ensue.engine.engine import Engine
 from ensue.errors import LimitError
-from ensue.service.access import add_user
 from ensue.service.errors import IntakeStoppedError
 from ensue.service.store.journal import read_counters
+from ensue.service.store.user_store import add_user
 from support.http_service import web
 from support.service_key_groups import Here, answered, on
 from support.services import HERE, LEFT, POINTS, all_notes, crashed, matches, point, run, service

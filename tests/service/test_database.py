@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ensue.errors import ServiceError
-from ensue.service.database import Database
+from ensue.service.store.database import Database
 from support.services import run
 
 

@@ -20,14 +20,15 @@ from tests.support.receivers import Receiver, Reply, Request
 from ensue.service.delivery.addresses import AddressGuard
 from ensue.service.delivery.dispatcher import DispatcherOptions
 from ensue.service.delivery.retry_queue import Backoff
-from ensue.service.delivery.signing import new_secret
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.delivery.webhooks import WebhookLimits
 from ensue.service.errors import NotFoundError
-from ensue.service.notification import Notification
+from ensue.service.secrets import new_secret
 from ensue.service.settings import ServiceLimits
+from ensue.service.store import outbox
 from ensue.service.store import target_store as targets
-from ensue.service.web.target_routes import rotate_secret
+from ensue.service.store.outbox import Notification
+from ensue.service.web.subscription_routes import rotate_secret
 
 Story = Callable[[Scene, Receiver], Awaitable[None]]
 
@@ -674,7 +675,7 @@ def test_users_see_their_own_targets(tmp_path: Path) -> None:
 
 async def _retain(scene: Scene, upto: int) -> dict[int, int]:
     def remove(db: sqlite3.Connection) -> dict[int, int]:
-        expired = targets.expire_deliveries(db, upto)
+        expired = outbox.expire_deliveries(db, upto)
         db.execute("DELETE FROM outbox WHERE number <= ?", (upto,))
         return expired
 
@@ -856,7 +857,7 @@ def test_failures_that_could_not_be_written_are_remembered_too(tmp_path: Path) -
 
 _CHILD = """
 import asyncio, sys
-from ensue.service.database import Database
+from ensue.service.store.database import Database
 from ensue.service.delivery.addresses import AddressGuard
 from ensue.service.delivery.dispatcher import Dispatcher, DispatcherOptions
 from ensue.service.delivery.retry_queue import Backoff

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ensue.errors import StateError
-from ensue.service.database import FileLock
+from ensue.service.store.database import FileLock
 from support.services import HERE, matches, point, run, service
 
 HOLDING = """
 import sys, time
-from ensue.service.database import FileLock
+from ensue.service.store.database import FileLock
 lock = FileLock(sys.argv[1])
 print("held", flush=True)
 time.sleep(60)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue.service.sources.payloads import Message, build_batch
+from ensue.service.sources.source import Message, build_batch
 from ensue.service.web.guard import MAX_PER_USER, MAX_RUNNING
 from ensue.service.web.problem_details import PROBLEM_MEDIA
 from support.http_service import Web, web

@@ -18,10 +18,10 @@ import httpx2
 import pytest
 
 from ensue.errors import ServiceError
-from ensue.service import access
-from ensue.service.database import Database
 from ensue.service.settings import ServiceLimits
-from ensue.service.web import connections, server
+from ensue.service.store import user_store
+from ensue.service.store.database import Database
+from ensue.service.web import server
 from ensue.service.web.server import HttpServer
 from support.http_service import API, served
 from support.services import HERE, point, run, service
@@ -261,10 +261,10 @@ def test_a_server_raises_its_limit_of_open_files(monkeypatch):
     limits = [(512, before[1])]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, to: limits.append(to))
-    assert connections.compute_max_connections(ServiceLimits()) == 256
-    connections.raise_file_limit()
+    assert server.compute_max_connections(ServiceLimits()) == 256
+    server.raise_file_limit()
     assert limits[-1][0] == min(before[1], limits[-1][0]) > 512
-    assert connections.compute_max_connections(ServiceLimits(http_connections=300)) == 300
+    assert server.compute_max_connections(ServiceLimits(http_connections=300)) == 300
 
 
 # -------------------------------------------------------------------------------- stopping
@@ -274,8 +274,8 @@ def test_a_server_raises_its_limit_of_open_files(monkeypatch):
 def process(path: Path) -> Iterator[tuple[subprocess.Popen[str], str, dict[str, str]]]:
     """A server in a process of its own, where it is, and a token."""
     database = Database(path, synchronous="NORMAL")
-    database.submit(lambda db: access.add_user(db, "ann")).result()
-    token = database.submit(lambda db: access.add_token(db, "ann", label="first")).result().token
+    database.submit(lambda db: user_store.add_user(db, "ann")).result()
+    token = database.submit(lambda db: user_store.add_token(db, "ann", label="first")).result().token
     database.close()
     running = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(TESTS), str(path)],

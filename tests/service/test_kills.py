@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from brokers import kafka, mosquitto, nats
-from ensue.service.database import Database
+from ensue.service.store.database import Database
 from support.brokers import kafka_broker, until
 from support.followers import Inbox, Read, follow, identity, kafka_notes, mqtt_notes, nats_notes, pull, webhook
 from support.lives import PATIENCE, STATEMENTS, Lives, deaths

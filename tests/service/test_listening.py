@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from ensue.service.errors import OverLimitError
-from ensue.service.notification import MATCH, RESYNC, Notification
 from ensue.service.settings import ServiceLimits
 from ensue.service.sse_hub import (
     HEARTBEAT_SECONDS,
@@ -16,9 +15,9 @@ from ensue.service.sse_hub import (
     DisconnectedError,
     DisconnectReason,
     NotificationListener,
-    OutboxPage,
     SseHub,
 )
+from ensue.service.store.outbox import MATCH, RESYNC, Notification, OutboxPage
 from support.seeds import some
 from support.services import run
 

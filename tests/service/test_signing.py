@@ -6,7 +6,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from ensue.errors import ServiceError
-from ensue.service.delivery.signing import (
+from ensue.service.secrets import (
     SigningSecret,
     decode_secrets,
     encode_secrets,
@@ -15,8 +15,7 @@ from ensue.service.delivery.signing import (
     select_valid,
     sign_request,
 )
-from ensue.service.delivery.sink import get_message_id
-from ensue.service.notification import Notification
+from ensue.service.store.outbox import Notification
 
 NOTE = Notification(12, 7, 1, "match", "ab" * 16, 0.0, '{"kind":"match","name":"Tür ☃"}'.encode())
 
@@ -79,9 +78,9 @@ def test_what_is_no_secret_is_refused(text: str) -> None:
 
 
 def test_a_note_has_the_same_id_at_every_try() -> None:
-    assert get_message_id(NOTE) == NOTE.match_id
+    assert NOTE.message_id == NOTE.match_id
     started = Notification(13, 7, 1, "started", None, 0.0, b"{}")
-    assert get_message_id(started) == "sub_7_started_13"
+    assert started.message_id == "sub_7_started_13"
     secrets = [SigningSecret(new_secret())]
     first, second = (sign_request(NOTE, now, secrets) for now in (100.0, 200.0))
     assert first["webhook-id"] == second["webhook-id"]

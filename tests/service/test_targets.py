@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensue.service.store import target_store as targets
-from ensue.service.store.tables import create_tables
+from ensue.service.store.database import create_tables
 from ensue.service.store.target_store import FAILING, ON, DeliveryOutcome, FailedDelivery
 
 NUMBERS = range(1, 7)

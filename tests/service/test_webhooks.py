@@ -14,10 +14,10 @@ from tests.support.receivers import Receiver, Reply, Request
 
 from ensue.errors import ServiceError
 from ensue.service.delivery.addresses import AddressGuard, AddressRefusedError, RefusedDeliveryError
-from ensue.service.delivery.signing import SigningSecret, encode_secrets, new_secret
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
-from ensue.service.notification import Notification
+from ensue.service.secrets import SigningSecret, encode_secrets, new_secret
+from ensue.service.store.outbox import Notification
 
 SECRET = new_secret()
 QUICK = WebhookLimits(connect_seconds=2.0, seconds=0.3)

@@ -16,8 +16,8 @@ from brokers import kafka, mosquitto, nats
 from ensue.errors import EventError
 from ensue.service.delivery.sink import DeliveryError, Sink
 from ensue.service.intake import ARROW
-from ensue.service.notification import Notification
 from ensue.service.sources.source import EventSource
+from ensue.service.store.outbox import Notification
 
 PATIENCE = 60.0  # seconds before a test that waits for something has failed
 

@@ -10,15 +10,14 @@ from sqlite3 import Connection
 from typing import Any, TypeVar, cast
 
 from ensue.errors import ServiceError
-from ensue.service.database import Database
 from ensue.service.delivery.addresses import AddressGuard
 from ensue.service.delivery.dispatcher import Dispatcher, DispatcherOptions
 from ensue.service.delivery.retry_queue import Backoff
-from ensue.service.delivery.signing import SigningSecret, encode_secrets, new_secret
 from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
-from ensue.service.secrets import SecretCipher
+from ensue.service.secrets import SecretCipher, SigningSecret, encode_secrets, new_secret
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import target_store as targets
+from ensue.service.store.database import Database
 from ensue.service.store.journal import read_counters
 
 T = TypeVar("T")

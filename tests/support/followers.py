@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from ensue.service.brokers.mqtt_client import MqttMessage, MqttSession, SessionOptions
+from ensue.service.brokers.mqtt import MqttMessage, MqttSession, SessionOptions
 from ensue.service.endpoints import BrokerAccess, ServerAddress
 from support.lives import Lives
 from support.receivers import Receiver, Reply, Request

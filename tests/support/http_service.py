@@ -11,10 +11,9 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 
-from ensue.service import access
-from ensue.service.access import SCOPES
 from ensue.service.service import Service
 from ensue.service.store import user_store as users
+from ensue.service.store.user_store import SCOPES
 from ensue.service.web.app import make_app
 from ensue.service.web.server import HttpServer
 from support.services import service
@@ -48,10 +47,10 @@ class Web:
         headers = {**(self.people[who].headers if who else {}), **more.pop("headers", {})}
         return await self.client.request(method, where(path), headers=headers, **more)
 
-    async def token(self, who: str, *scopes: str, **more: Any) -> access.IssuedToken:
+    async def token(self, who: str, *scopes: str, **more: Any) -> users.IssuedToken:
         """One more token of somebody."""
         id = self.people[who].id
-        return await self.service.do(lambda db: access.add_token(db, id, scopes=scopes, **more))
+        return await self.service.do(lambda db: users.add_token(db, id, scopes=scopes, **more))
 
 
 def where(path: str) -> str:
@@ -71,8 +70,8 @@ async def settle(s: Service) -> dict[str, Person]:
         found = {}
         for name, scopes in PEOPLE.items():
             known = users.find_user(db, name)
-            id = access.add_user(db, name) if known is None else known["id"]
-            made = access.add_token(db, id, scopes=scopes)
+            id = users.add_user(db, name) if known is None else known["id"]
+            made = users.add_token(db, id, scopes=scopes)
             bearer = {"authorization": f"Bearer {made.token}"}
             found[name] = Person(id, name, made.token, made.id, bearer)
         return found

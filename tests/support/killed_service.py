@@ -26,10 +26,10 @@ from typing import Any
 import ensue
 from ensue.cli.serve import SOURCES
 from ensue.service import service as parts
-from ensue.service.database import Database
 from ensue.service.delivery.dispatcher import Dispatcher, DispatcherOptions
 from ensue.service.delivery.retry_queue import Backoff
 from ensue.service.service import Service
+from ensue.service.store.database import Database
 from ensue.service.web.server import HttpServer
 
 # Receivers of a test are back at once: nobody waits minutes for them.

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import ensue
-from ensue.service.brokers.mqtt_client import MqttSession, SessionOptions
+from ensue.service.brokers.mqtt import MqttSession, SessionOptions
 from ensue.service.endpoints import BrokerAccess, ServerAddress
 from support.lives import PATIENCE, Lives
 from support.services import DEPOT, HERE, LEFT, POINTS, point

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ensue.service.notification import Notification
 from ensue.service.service import Service
+from ensue.service.store.outbox import Notification
 
 T = TypeVar("T")
 POINTS = {"t": "int64", "id": "int64", "x": "double", "y": "double"}

@@ -17,10 +17,9 @@ from ensue.archives.delta import open_delta_archive
 from ensue.archives.delta_writer import create, get_writer, release
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.pruning import describe_scan_cost
-from ensue.cli import event_files
+from ensue.cli import inputs
 from ensue.cli.options import get_text_options
-from ensue.cli.stream_progress import format_count
-from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice
 from ensue.schema import parse_columns
 
 
@@ -31,7 +30,7 @@ def run_create(options: Namespace) -> ExitCode:
     created = create(
         options.place,
         events.schema,
-        time=_time(options) or event_files.guess_time_column(events),
+        time=_time(options) or inputs.guess_time_column(events),
         buckets=options.buckets,
         day=options.day,
         **columns,
@@ -145,8 +144,8 @@ def _time(options: Namespace) -> str | tuple[str, str] | None:
 
 
 def _read(options: Namespace) -> pa.Table:
-    files = event_files.resolve_event_files(options.events)
-    events = event_files.read_local(files, get_text_options(options))
+    files = inputs.resolve_event_files(options.events)
+    events = inputs.read_local(files, get_text_options(options))
     if isinstance(events, Mapping):
         raise UsageError(
             "an archive is a single table: TYPE=PATH is not allowed\n"

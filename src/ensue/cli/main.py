@@ -7,20 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-from ensue.cli.command_options import (
-    EVENTS_HELP,
-    add_archive_actions,
-    add_serve_options,
-    add_token_options,
-    run_command,
-)
 from ensue.cli.options import (
+    EVENTS_HELP,
     FilesAction,
+    add_archive_actions,
     add_archive_options,
     add_limit_options,
     add_options,
     add_planning_options,
+    add_serve_options,
     add_text_options,
+    add_token_options,
+    run_command,
 )
 from ensue.cli.terminal import ExitCode, UsageError, plain_warnings, print_error
 from ensue.errors import EnsueError, EventError, RunnerError

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.cli import event_files, hierarchy_output, output, sql_command
+from ensue.cli import inputs, output, sql_command
+from ensue.cli.inputs import read_pattern, read_query
 from ensue.cli.options import (
     MEASURE,
     get_archives,
@@ -17,10 +18,8 @@ from ensue.cli.options import (
     parse_parameters,
     take_query,
 )
-from ensue.cli.query_text import read_pattern, read_query
 from ensue.cli.sql_command import require_no_stream, require_pattern_options
-from ensue.cli.stream_progress import format_count
-from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
@@ -58,25 +57,25 @@ def _run_one(options: Namespace) -> ExitCode:
         return sql_command.run(query, options)
     require_no_stream(options)
     require_pattern_options(options)
-    hierarchy_output.check_levels(query)
-    returned = hierarchy_output.get_output_options(options, query)
-    hierarchy_output.require_folders(options, query)
+    output.check_levels(query)
+    returned = output.get_output_options(options, query)
+    output.require_folders(options, query)
     form = output.choose_format(options.format, options.output)
     if returned.levels is not None or (isinstance(query, Hierarchy) and query.emit):
-        form = hierarchy_output.choose_format_of_several(options, "several levels")
+        form = output.choose_format_of_several(options, "several levels")
     result, seconds = _find_matches(query, options, form, returned)
     if isinstance(result, Mapping):
-        hierarchy_output.write_each(result, options)
+        output.write_each(result, options)
         print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
     elif result is not None:
-        shown = hierarchy_output.drop_members(result) if form in ("table", "csv") else result
+        shown = output.drop_members(result) if form in ("table", "csv") else result
         output.write_matches(shown, options.output, form, options.limit, full_ids=options.full_ids)
         rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
         print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
         result = {"": result}
     if result is not None:
         aside = options.output == "-" and form != "table"
-        hierarchy_output.show_traces(result, query, options, aside=aside)
+        output.show_traces(result, query, options, aside=aside)
     if options.output != "-":
         print_notice(f"written to {options.output}")
     return ExitCode.FINE
@@ -86,17 +85,17 @@ def _find_matches(queries: Any, options: Namespace, form: str, returned: ensue.O
     """Match the events; return the result, None if Spark has written it, and the seconds."""
     if not options.events:
         raise UsageError("there are no events\n  hint: use --events FILE for a file, --stream SOURCE for a stream")
-    files = event_files.resolve_event_files(options.events)
+    files = inputs.resolve_event_files(options.events)
     began = time.perf_counter()
     if options.engine != "spark":
-        events = event_files.read_local(files, get_text_options(options))
+        events = inputs.read_local(files, get_text_options(options))
         columns = event_columns(events, options)
         result = match_events(events, queries, options, columns, returned, progress=True)
         return result, time.perf_counter() - began
     from ensue.backends.spark import session as spark_session
 
     print_notice("starting Spark ...")
-    events = event_files.read_spark(files, get_text_options(options))
+    events = inputs.read_spark(files, get_text_options(options))
     columns = event_columns(events, options)
     result = match_events(events, queries, options, columns, returned)
     if isinstance(result, Mapping):
@@ -170,10 +169,10 @@ def check(options: Namespace) -> ExitCode:
     if isinstance(query, SqlQuery | RowPatternQuery):
         return sql_command.check(query, options)
     require_pattern_options(options)
-    hierarchy_output.check_levels(query)
+    output.check_levels(query)
     events, columns = _read_sample(options)
     if events is not None:
-        hierarchy_output.check_columns(query, events, columns, get_archives(options, columns))
+        output.check_columns(query, events, columns, get_archives(options, columns))
     fits = "the query fits the events" if events is not None else "the query is valid"
     get_output_console().print(f"ok: {fits}")
     return ExitCode.FINE
@@ -185,15 +184,15 @@ def _read_sample(options: Namespace, rows: int | None = _SCHEMA_ROWS) -> tuple[A
         if options.time or options.type or options.order:
             raise UsageError("--time, --type and --order need --events")
         return None, {}
-    files = event_files.resolve_event_files(options.events)
-    events = event_files.read_local(files, get_text_options(options), rows=rows)
+    files = inputs.resolve_event_files(options.events)
+    events = inputs.read_local(files, get_text_options(options), rows=rows)
     return events, event_columns(events, options)
 
 
 def event_columns(events: Any, options: Namespace) -> dict[str, Any]:
     """Return the arguments time=, type= and order= of `ensue.match`."""
     if options.time is None:
-        time_column: str | tuple[str, str] = event_files.guess_time_column(events)
+        time_column: str | tuple[str, str] = inputs.guess_time_column(events)
         print_notice(f"using '{time_column}' as the time of an event (change it with --time)")
     else:
         time_column = parse_columns(options.time)
@@ -212,13 +211,13 @@ def _run_several(options: Namespace) -> ExitCode:
     parameters.require_used()
     require_pattern_options(options)
     if options.output != "-":
-        hierarchy_output.name_outputs(queries)  # report invalid file names before events are read
-    hierarchy_output.choose_format_of_several(options, "several queries")
+        output.name_outputs(queries)  # report invalid file names before events are read
+    output.choose_format_of_several(options, "several queries")
     named = options.levels
-    levels = None if named is None else hierarchy_output.split_levels(named)
+    levels = None if named is None else output.split_levels(named)
     returned = ensue.OutputOptions(levels=levels, flat=options.flat, emit_timeouts=options.timeouts)
     results, seconds = _find_matches(queries, options, "table", returned)
-    hierarchy_output.write_each(results, options)
+    output.write_each(results, options)
     print_notice(f"{len(queries)} queries in {seconds:.2f} s")
     if options.output != "-":
         print_notice(f"written to {options.output}")
@@ -229,7 +228,7 @@ def _name_queries(arguments: list[str], parameters: Parameters) -> dict[str, Que
     """Name the queries by their own names, or their files, or by number."""
     parsed = [read_pattern(argument, parameters) for argument in arguments]
     for query in parsed:
-        hierarchy_output.check_levels(query)
+        output.check_levels(query)
     own = [query.name for query in parsed]
     files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):

@@ -14,20 +14,18 @@ from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_n
 from ensue.errors import ServiceError, did_you_mean
 from ensue.optional_deps import require_extra
 from ensue.schema import parse_columns
+from ensue.service.brokers.kafka import KafkaSource
+from ensue.service.brokers.mqtt import MqttSource
+from ensue.service.brokers.nats import NatsSource
 from ensue.service.endpoints import parse_endpoint
 from ensue.service.sources.folder_source import FolderSource
-from ensue.service.sources.kafka_source import KafkaSource
-from ensue.service.sources.mqtt_source import MqttSource
-from ensue.service.sources.nats_source import NatsSource
 from ensue.service.sources.source import EventSource
 
 with require_extra("the service", "service"):
-    from ensue.console.background_images import Background
-    from ensue.console.pages import add_pages
-    from ensue.service.access import add_token, add_user
-    from ensue.service.database import Database
+    from ensue.console.pages import Background, add_pages
     from ensue.service.service import Service
-    from ensue.service.store.user_store import find_user
+    from ensue.service.store.database import Database
+    from ensue.service.store.user_store import add_token, add_user, find_user
     from ensue.service.web.app import Console
     from ensue.service.web.server import HttpServer
 
@@ -146,7 +144,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 def _like(path: str) -> pa.Schema:
     from ensue.backends.event_files import EventFile
-    from ensue.cli.event_files import read_local
+    from ensue.cli.inputs import read_local
 
     schema: pa.Schema = read_local((EventFile(path),), rows=1_000).schema
     return schema

@@ -13,10 +13,9 @@ import ensue
 from ensue.api import match_clause
 from ensue.backends.event_files import EventFile
 from ensue.cli import output
-from ensue.cli.event_files import read_local, read_spark, resolve_table_files
+from ensue.cli.inputs import read_local, read_spark, resolve_table_files
 from ensue.cli.options import get_text_options
-from ensue.cli.stream_progress import format_count
-from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.parser.row_pattern.clause import read_clause

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ensue.backends.spark.stream_progress import StreamTotals
 from ensue.cli.output import print_matches, write_matches
-from ensue.cli.terminal import get_message_console, print_notice
+from ensue.cli.terminal import format_count, get_message_console, print_notice
 from ensue.projection.notification_rows import convert_to_json_rows
 
 if TYPE_CHECKING:
@@ -40,15 +40,6 @@ class TimeFormatter:
 
     def length(self, seconds: float) -> str:
         return f"{seconds * 1_000:,.0f}" if self.numbers else f"{seconds:,.1f} s"
-
-
-def format_count(count: int, one: str, several: str) -> str:
-    """Format a count with its noun.
-
-    >>> format_count(1, "match", "matches"), format_count(1_200, "match", "matches")
-    ('1 match', '1,200 matches')
-    """
-    return f"{count:,} {one if count == 1 else several}"
 
 
 def build_counter_table(title: str, totals: StreamTotals, running: float, scale: TimeFormatter) -> Table:

@@ -57,3 +57,12 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
+
+
+def format_count(count: int, one: str, several: str) -> str:
+    """Format a count with its noun.
+
+    >>> format_count(1, "match", "matches"), format_count(1_200, "match", "matches")
+    ('1 match', '1,200 matches')
+    """
+    return f"{count:,} {one if count == 1 else several}"

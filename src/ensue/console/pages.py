@@ -1,6 +1,7 @@
 """Server-rendered pages of the console."""
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +14,56 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from ensue.console import view_models
-from ensue.console.background_images import URL, Background
-from ensue.errors import EnsueError
-from ensue.service.access import ADMIN, READ, SUBSCRIBE, Principal
+from ensue.errors import EnsueError, ServiceError
+from ensue.service.access import Principal
 from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
 from ensue.service.store.journal import read_counters
+from ensue.service.store.user_store import ADMIN, READ, SUBSCRIBE
 from ensue.service.web.account_routes import describe_stream, get_csrf_token, require_session, sanitize_path
 from ensue.service.web.guard import ACCESS, SIGN_IN
-from ensue.service.web.template_routes import list_templates
+from ensue.service.web.subscription_routes import list_templates
+
+URL = "/background"
+_KINDS = {".png", ".jpg", ".jpeg", ".webp", ".gif"}  # no SVG: it may hold scripts
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """An image file, and the area that it covers."""
+
+    picture: Path
+    west: float
+    south: float
+    east: float
+    north: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Background":
+        """Parse the command-line option: FILE,west,south,east,north."""
+        *file, west, south, east, north = ["", *text.rsplit(",", 4)]
+        try:
+            bounds = [float(bound) for bound in (west, south, east, north)]
+        except ValueError:
+            bounds = []
+        if len(bounds) != 4 or not file[1:] or bounds[0] >= bounds[2] or bounds[1] >= bounds[3]:
+            raise ServiceError(
+                f"the background {text!r} is not FILE,WEST,SOUTH,EAST,NORTH\n  hint: as in plan.png,0,0,120,80"
+            )
+        return cls(Path(file[1]), *bounds).validate()
+
+    def validate(self) -> "Background":
+        """Return itself if the image exists and has a supported format."""
+        if self.picture.suffix.lower() not in _KINDS or not self.picture.is_file():
+            raise ServiceError(
+                f"{self.picture} is not a supported image\n  hint: supported are {', '.join(sorted(_KINDS))}"
+            )
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the URL and bounds for the map."""
+        return {"url": URL, "bounds": [self.west, self.south, self.east, self.north]}
+
 
 STATIC = Path(__file__).parent / "static"
 PAGE_ROWS = 100  # rows of a list

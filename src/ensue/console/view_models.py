@@ -7,11 +7,12 @@ from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
-from ensue.service.access import ADMIN, Principal
+from ensue.service.access import Principal
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
 from ensue.service.store import journal, outbox, target_store
-from ensue.service.subscription_view import UserSubscription
+from ensue.service.store.user_store import ADMIN
+from ensue.service.subscription_catalog import UserSubscription
 from ensue.service.web.health_routes import report_health
 from ensue.service.web.region_routes import text_to_geojson
 from ensue.svg import build_outline

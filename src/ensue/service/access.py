@@ -1,10 +1,9 @@
-"""Authentication and authorization: users, tokens with scopes, quotas, console sessions.
+"""Authentication and authorization: users with scopes and quotas, and console sessions.
 
-Only hashes of tokens and cookies are stored. A service without any token is open: every client
-on this machine is the user "local" with all scopes. The first token closes it permanently.
+A service without any token is open: every client on this machine is the user "local" with all
+scopes. The first token closes it permanently.
 """
 
-import hashlib
 import hmac
 import json
 import logging
@@ -17,29 +16,15 @@ from dataclasses import dataclass, field, replace
 from sqlite3 import Connection, Row
 from typing import Any
 
-from ensue.errors import ServiceError, did_you_mean
-from ensue.service.database import Database
-from ensue.service.errors import ConflictError, NotAllowedError, NotFoundError, UnauthenticatedError
+from ensue.service.errors import ConflictError, NotAllowedError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, user_store
+from ensue.service.store.database import Database
+from ensue.service.store.user_store import ADMIN, LOCAL, READ, SCOPES, SUBSCRIBE, IssuedToken
 
 _LOG = logging.getLogger(__name__)
-
-READ, SUBSCRIBE, PUBLISH, ADMIN = SCOPES = ("read", "subscribe", "publish", "admin")
 _IMPLIED = {SUBSCRIBE: (READ,), ADMIN: SCOPES}  # publishing does not imply reading
-
-# The limits that can be overridden per user.
-QUOTAS = (
-    "body_bytes", "events_per_request", "connections_per_user", "subscriptions_per_user",
-    "corners_per_user", "notes_per_minute", "targets_per_subscription", "token_age", "buffer",
-    "trial_events", "trial_seconds", "trial_matches", "why_not_events", "matches_per_publish",
-    "memory_per_user", "seconds_per_minute",
-)  # fmt: skip
-
-LOCAL = "local"  # the user of an open service
-PREFIX = "ens_"
 _TOKEN = re.compile(r"ens_[A-Za-z0-9_-]{43}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _USE_NOTED = 60.0  # seconds between two updates of a token's last use
 _REFUSALS = 30  # refused sign-ins recorded per minute; more are only counted
 
@@ -79,107 +64,12 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
-class IssuedToken:
-    """A newly issued token; its text cannot be read again later."""
-
-    id: int
-    token: str = field(repr=False)
-    scopes: tuple[str, ...]
-    expires: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class ConsoleSession:
     """A new console session."""
 
     cookie: str = field(repr=False)
     csrf: str = field(repr=False)
     expires: float
-
-
-# -------------------------------------------------------------------------------- transactions
-
-
-def add_user(
-    db: Connection,
-    name: str,
-    *,
-    quotas: Mapping[str, Any] | None = None,
-    by: int = journal.ANONYMOUS,
-    at: float | None = None,
-) -> int:
-    if not _NAME.fullmatch(name):
-        raise ServiceError(
-            f"'{name}' is not a valid user name\n  hint: letters, digits and . _ @ - are allowed, at most 64"
-        )
-    now = time.time() if at is None else at
-    id = user_store.add_user(db, name, json.dumps(validate_quotas(quotas)), now)
-    journal.record_action(db, by, "add user", f"user {id}", name, at=now)
-    return id
-
-
-def add_token(
-    db: Connection,
-    user: int | str,
-    *,
-    scopes: Iterable[str] = SCOPES,
-    label: str = "",
-    age: float | None = None,
-    limits: ServiceLimits | None = None,
-    by: int = journal.ANONYMOUS,
-    at: float | None = None,
-) -> IssuedToken:
-    """Issues a token for a user, given by id or name, that is valid for `age` seconds."""
-    now = time.time() if at is None else at
-    row = user_store.find_user(db, user) if isinstance(user, str) else user_store.get_user(db, user)
-    if row is None:
-        raise NotFoundError(f"there is no user {user!r}\n  hint: add the user first")
-    wanted = validate_scopes(scopes)
-    most = get_user_limits(db, row["id"], limits or ServiceLimits()).token_age
-    if age is not None and not 0 < age <= most:
-        raise ServiceError(
-            f"a token is valid for at most {most / 86_400:g} days, not for {age:g} seconds\n"
-            "  hint: choose a shorter time, or raise the limit token_age"
-        )
-    text = PREFIX + secrets.token_urlsafe(32)
-    expires = now + (most if age is None else age)
-    id = user_store.add_token(db, row["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires)
-    journal.record_action(db, by, "add token", f"token {id}", f"{row['name']}: {', '.join(wanted)}", at=now)
-    return IssuedToken(id, text, wanted, expires)
-
-
-def get_local_user(db: Connection, *, at: float | None = None) -> int:
-    """Returns the user of an open or embedded service, created at first use."""
-    row = user_store.find_user(db, LOCAL)
-    if row is not None:
-        return int(row["id"])
-    return user_store.add_user(db, LOCAL, "{}", time.time() if at is None else at)
-
-
-def get_user_limits(db: Connection, user: int, limits: ServiceLimits) -> ServiceLimits:
-    """Returns the limits of a service with the quotas of one user applied."""
-    row = user_store.get_user(db, user)
-    return limits if row is None else replace(limits, **json.loads(row["quotas"]))
-
-
-def validate_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Validates names and values of quotas."""
-    for name in quotas or {}:
-        if name not in QUOTAS:
-            raise ServiceError(f"there is no quota '{name}'\n  hint: {did_you_mean(name, QUOTAS)}")
-    limits = ServiceLimits.parse(quotas)
-    return {name: getattr(limits, name) for name in quotas or {}}
-
-
-def validate_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Returns the scopes in canonical order, without duplicates."""
-    wanted = [scopes] if isinstance(scopes, str) else list(scopes)
-    for scope in wanted:
-        if scope not in SCOPES:
-            raise ServiceError(f"there is no scope '{scope}'\n  hint: {did_you_mean(scope, SCOPES)}")
-    if not wanted:
-        raise ServiceError(f"a token without a scope is useless\n  hint: {', '.join(SCOPES)}")
-    return tuple(scope for scope in SCOPES if scope in wanted)
 
 
 def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
@@ -189,13 +79,6 @@ def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
     (['read', 'subscribe'], 4)
     """
     return frozenset(each for scope in scopes for each in (scope, *_IMPLIED.get(scope, ())))
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
-
-
-# -------------------------------------------------------------------------------- runtime
 
 
 class Accounts:
@@ -216,30 +99,33 @@ class Accounts:
     @property
     def is_open(self) -> bool:
         """Whether no token was ever issued."""
-        if not self._closed:
-            any_token = "SELECT 1 FROM tokens LIMIT 1"  # expired ones count
-            self._closed = self._database.look(lambda db: db.execute(any_token).fetchone()) is not None
+        self._closed = self._closed or self._database.look(user_store.has_tokens)
         return not self._closed
 
     async def local(self) -> Principal:
         """The access of every client to an open service."""
         if self._local is None:
-            self._local = Principal(await self._database.write(get_local_user), LOCAL, frozenset(SCOPES))
+            user = await self._database.write(user_store.get_local_user)
+            self._local = Principal(user, LOCAL, frozenset(SCOPES))
         return self._local
+
+    # -------------------------------------------------------------------------- credentials
 
     def authenticate(self, token: str) -> Principal:
         """Checks a token; raises UnauthenticatedError if it is unknown, expired or revoked."""
-        if not _TOKEN.fullmatch(token):
-            raise _unknown()
-        hash = _hash(token)
-        row = self._database.look(lambda db: user_store.find_token_by_hash(db, hash))
+        row = None
+        if _TOKEN.fullmatch(token):
+            hash = user_store.hash_secret(token)
+            row = self._database.look(lambda db: user_store.find_token_by_hash(db, hash))
         if row is None or not hmac.compare_digest(row["hash"], hash):
-            raise _unknown()
+            raise UnauthenticatedError(
+                "this token is unknown\n  hint: tokens begin with ens_ and are shown once, when created"
+            )
         return self._check_valid(row)
 
     def session(self, cookie: str) -> Principal:
         """Checks the cookie of a session."""
-        hash = _hash(cookie)
+        hash = user_store.hash_secret(cookie)
         row = self._database.look(lambda db: user_store.find_session_by_hash(db, hash))
         if row is None or not hmac.compare_digest(row["session_hash"], hash) or row["session_expires"] <= self._clock():
             raise UnauthenticatedError("this session has ended\n  hint: sign in again")
@@ -261,8 +147,7 @@ class Accounts:
         token = int(row["token"])
         if now - self._used.get(token, 0.0) >= _USE_NOTED:
             self._used[token] = now
-            record = "UPDATE tokens SET used = ? WHERE id = ?"
-            self._write_later(lambda db: db.execute(record, (now, token)))
+            self._write_later(lambda db: user_store.record_use(db, token, now))
         scopes = expand_scopes(row["scopes"].split())
         return Principal(row["user"], row["name"], scopes, json.loads(row["quotas"]), token)
 
@@ -273,28 +158,18 @@ class Accounts:
     async def sign_in(self, token: str) -> ConsoleSession:
         """Starts a session with a token."""
         access = self.authenticate(token)
-        now = self._clock()
+        now, token_id = self._clock(), access.token or 0
         cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         expires = now + self._limits.session_age
-
-        def begin(db: Connection) -> None:
-            user_store.add_session(db, _hash(cookie), access.token or 0, csrf, now, expires)
-            journal.record_action(db, access.user, "sign in", f"token {access.token}", at=now)
-
-        await self._database.write(begin)
+        await self._database.write(
+            lambda db: user_store.add_session(db, cookie, token_id, access.user, csrf, now, expires)
+        )
         return ConsoleSession(cookie, csrf, expires)
 
     async def sign_out(self, cookie: str) -> None:
         """Ends a session; an ended session is not an error."""
-        hash, now = _hash(cookie), self._clock()
-
-        def end(db: Connection) -> None:
-            row = user_store.find_session_by_hash(db, hash)
-            if row is not None:
-                db.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
-                journal.record_action(db, row["user"], "sign out", f"token {row['token']}", at=now)
-
-        await self._database.write(end)
+        hash, now = user_store.hash_secret(cookie), self._clock()
+        await self._database.write(lambda db: user_store.remove_session(db, hash, now))
         self._disconnect(hash)
 
     def record_refusal(self, why: str, address: str) -> None:
@@ -314,61 +189,44 @@ class Accounts:
             lambda db: journal.record_action(db, journal.ANONYMOUS, "sign-in refused", address, detail, at=now)
         )
 
+    # -------------------------------------------------------------------------- administration
+
     async def users(self) -> list[Row]:
-        return await self._database.read(lambda db: db.execute("SELECT * FROM users ORDER BY id").fetchall())
+        return await self._database.read(user_store.list_users)
 
     async def add_user(self, by: Principal, name: str, quotas: Mapping[str, Any] | None = None) -> Row:
-        now = self._clock()
-        return await self._database.write(lambda db: _user(db, add_user(db, name, quotas=quotas, by=by.user, at=now)))
+        def add(db: Connection) -> Row:
+            id = user_store.add_user(db, name, quotas=quotas, by=by.user, at=self._clock())
+            return user_store.get_user(db, id)
+
+        return await self._database.write(add)
 
     async def change_user(self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None) -> Row:
         """Changes quotas, or disables or enables a user."""
-        now = self._clock()
         if off and id == by.user:
             raise ConflictError("you cannot disable yourself\n  hint: ask another admin")
-
-        def change(db: Connection) -> Row:
-            row = _user(db, id)
-            wanted = row["quotas"] if quotas is None else json.dumps(validate_quotas(quotas))
-            is_off = bool(row["off"]) if off is None else off
-            user_store.change_user(db, id, wanted, is_off)
-            detail = f"quotas {wanted}, {'off' if is_off else 'on'}"
-            journal.record_action(db, by.user, "change user", f"user {id}", detail, at=now)
-            return _user(db, id)
-
-        changed = await self._database.write(change)
+        changed = await self._database.write(
+            lambda db: user_store.change_user(db, id, quotas, off, by=by.user, at=self._clock())
+        )
         if changed["off"]:
             for token in await self.tokens(id):
                 self._disconnect(token["id"])
         return changed
 
     async def tokens(self, user: int) -> list[Row]:
-        def find(db: Connection) -> list[Row]:
-            _user(db, user)
-            return user_store.list_tokens(db, user)
-
-        return await self._database.read(find)
+        return await self._database.read(lambda db: user_store.list_tokens(db, user))
 
     async def add_token(
         self, by: Principal, user: int, *, scopes: Iterable[str], label: str, age: float | None
     ) -> IssuedToken:
-        now, limits = self._clock(), self._limits
+        options: dict[str, Any] = {"scopes": scopes, "label": label, "age": age, "limits": self._limits}
         return await self._database.write(
-            lambda db: add_token(db, user, scopes=scopes, label=label, age=age, limits=limits, by=by.user, at=now)
+            lambda db: user_store.add_token(db, user, **options, by=by.user, at=self._clock())
         )
 
     async def revoke(self, by: Principal, id: int) -> None:
         """Revokes a token and disconnects its listeners."""
-        now = self._clock()
-
-        def end(db: Connection) -> None:
-            row = user_store.get_token(db, id)
-            if row is None:
-                raise NotFoundError(f"there is no token {id}")
-            user_store.revoke_token(db, id, now)
-            journal.record_action(db, by.user, "revoke token", f"token {id}", row["label"], at=now)
-
-        await self._database.write(end)
+        await self._database.write(lambda db: user_store.revoke_token(db, id, self._clock(), by=by.user))
         self._disconnect(id)
 
     async def audit(self, by: Principal, *, before: int | None = None, limit: int = 100) -> list[Row]:
@@ -388,16 +246,3 @@ class Accounts:
 def _log_failure(done: Future[Any]) -> None:
     if not done.cancelled() and done.exception() is not None:
         _LOG.warning("an audit entry could not be written: %s", done.exception())
-
-
-def _user(db: Connection, id: int) -> Row:
-    row = user_store.get_user(db, id)
-    if row is None:
-        raise NotFoundError(f"there is no user {id}")
-    return row
-
-
-def _unknown() -> UnauthenticatedError:
-    return UnauthenticatedError(
-        "this token is unknown\n  hint: tokens begin with ens_ and are shown once, when created"
-    )

@@ -4,7 +4,6 @@ A pause is a change of the set, in the same transaction as the events before or 
 crash changes nothing, and the matches of other subscriptions are not affected.
 """
 
-import json
 import logging
 import time
 from collections import defaultdict
@@ -14,10 +13,10 @@ from typing import Any
 
 from ensue.errors import LimitError
 from ensue.options import Limits, format_size
-from ensue.service.access import get_user_limits
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import subscription_store
+from ensue.service.store.user_store import get_user_limits, list_quotas
 from ensue.service.subscription_catalog import SubscriptionCatalog
 
 _LOG = logging.getLogger(__name__)
@@ -153,13 +152,6 @@ class ResourceQuotas:
             "SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (subscription_store.ACTIVE,)
         )
         return len(rows.fetchall()) > 1
-
-
-def list_quotas(db: Connection, limit: str) -> list[float]:
-    """The values of a limit that are set as quotas of users."""
-    rows = db.execute("SELECT quotas FROM users WHERE quotas <> '{}'")
-    quotas = (json.loads(row[0]) for row in rows)
-    return [float(own[limit]) for own in quotas if limit in own]
 
 
 def compute_matcher_limits(db: Connection, limits: ServiceLimits) -> Limits:

@@ -4,6 +4,7 @@ Everything runs inside transactions of the database, one job at a time, so event
 changes of the set have one order that survives a crash.
 """
 
+import asyncio
 import logging
 import shutil
 import sqlite3
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -21,22 +22,38 @@ import pyarrow as pa
 from ensue.errors import EventError, ServiceError
 from ensue.service.budgets import ResourceQuotas
 from ensue.service.errors import IntakeStoppedError, NoRoomError
-from ensue.service.event_columns import EventColumns
+from ensue.service.event_columns import EventColumns, ObjectPositions, RateMeter
 from ensue.service.intake import BadEvent, DecodedEvents
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
-from ensue.service.notification import Notification
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
-from ensue.service.object_positions import ObjectPositions, RateMeter
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import event_batches, journal, outbox, subscription_store
+from ensue.service.store.database import Database
 from ensue.service.store.journal import SERVICE_COUNTERS, increment, increment_all
+from ensue.service.store.outbox import Notification
 from ensue.service.subscription_catalog import SubscriptionCatalog
-from ensue.service.subscription_view import PublishResult
 
 _LOG = logging.getLogger(__name__)
 MAX_BATCH_ROWS = 50_000  # events that are matched together
 MIN_FREE_BYTES = 1 << 16  # bytes of free disk space below which nothing can be written
 RECENT_EVENTS = 100_000  # events from which object positions are restored at the start
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """The outcome of a publish request; its events are committed."""
+
+    accepted: int
+    repeated: int  # dropped by producer and sequence
+    bad: int  # rejected
+    late: int  # older than the watermark: counted, not matched
+    position: int  # of the batch that contains them; 0: no new events
+    notifications: int = 0  # of all events of the batch
+
+    def as_dict(self) -> dict[str, int]:
+        counts = asdict(self)
+        del counts["notifications"]
+        return counts
 
 
 @dataclass(slots=True)
@@ -55,18 +72,20 @@ class PublishRequest:
 
 
 class ServiceCore:
-    """Executes the jobs of a service; all methods but `offer` run in the core thread."""
+    """Executes the jobs of a service; all methods but `publish` and `close` run in the core thread."""
 
     def __init__(
         self,
-        path: str,
+        database: Database,
         columns: EventColumns,
         matching: MatchBackend,
         limits: ServiceLimits,
         shared_regions: Mapping[str, str],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path = path
+        self.path = database.path
+        self._database = database
+        self._publish_slots = asyncio.Semaphore(max(1, limits.waiting))
         self.columns = columns
         self.matching = matching
         self.limits = limits
@@ -145,10 +164,34 @@ class ServiceCore:
         detail = f"{dropped} events were ahead of the clock"
         journal.record_action(db, journal.ANONYMOUS, "reset watermark", self.path, detail)
 
-    def offer(self, offered: PublishRequest) -> bool:
-        """Queues a request, from any thread; returns whether the core thread has to be called."""
-        self.offered.append(offered)
-        return len(self.offered) == 1
+    async def publish(self, request: PublishRequest) -> PublishResult:
+        """Processes a request together with others that wait; returns once it is committed."""
+        async with self._publish_slots:
+            self.offered.append(request)
+            if len(self.offered) == 1:
+                self._submit_offered()
+            return await asyncio.wrap_future(request.answer)
+
+    def _submit_offered(self) -> None:
+        self._database.submit(self.take_offered).add_done_callback(self._answer)
+
+    def _answer(self, done: "Future[list[tuple[PublishRequest, PublishResult | Exception]]]") -> None:
+        """Answers publishers after the commit; runs in the core thread."""
+        error = done.exception()
+        for request, outcome in done.result() if error is None else [(each, error) for each in self.unanswered]:
+            if isinstance(outcome, BaseException):
+                if not request.answer.done():
+                    request.answer.set_exception(outcome)
+            else:
+                request.answer.set_result(outcome)
+        if self.offered and not self._database.closed:
+            self._submit_offered()
+
+    def close(self) -> None:
+        """Rejects the requests that nobody will answer: the database is closed."""
+        for request in (*self.unanswered, *self.offered):
+            if not request.answer.done():
+                request.answer.set_exception(ServiceError("the service was closed"))
 
     def take_offered(self, db: Connection) -> list[tuple[PublishRequest, PublishResult | Exception]]:
         """Processes queued requests as one batch and returns the outcome of each."""

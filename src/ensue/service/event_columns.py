@@ -1,10 +1,17 @@
-"""The events of a service as columns: their Arrow schema, their times, their objects."""
+"""The events of a service as columns: their schema, times and JSON values, and where objects are."""
 
+import base64
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.backends.live_backend import build_source, parse_watermark_delay
 from ensue.backends.live_rows import LiveEventReader
@@ -177,3 +184,110 @@ def _type(name: str, text: str) -> pa.DataType:
             f"column '{name}' has the unsupported type '{text}'\n"
             '  hint: "int64", "double", "string", "bool", "timestamp[us]", "date32"'
         ) from None
+
+
+MAX_OBJECTS = 200_000  # objects in memory; the longest silent are evicted first
+
+
+class ObjectPositions:
+    """The newest event of every object, by the stream's key; written by one thread."""
+
+    def __init__(self, columns: EventColumns) -> None:
+        self.columns = columns
+        self.moves = 0  # grows with every event, so that readers can ask for changes
+        self._seen: OrderedDict[Any, dict[str, Any]] = OrderedDict()  # oldest move first
+        self._lock = threading.Lock()
+
+    def take(self, events: pa.Table) -> None:
+        """Records accepted events, in order."""
+        key = self.columns.stream.key
+        if key is None or not events.num_rows:
+            return
+        names = events.column_names
+        ids = events.column(key).to_pylist()
+        last = {id: row for row, id in enumerate(ids) if id is not None}
+        newest = events.take(pa.array(sorted(last.values()))) if len(last) < len(ids) else events
+        fields = [to_json_values(newest.column(name)) for name in names]
+        times = self.columns.seconds(newest).tolist()
+        xs, ys = self.columns.places(newest)
+        with self._lock:
+            for id, t, x, y, *values in zip(newest.column(key).to_pylist(), times, xs, ys, *fields, strict=True):
+                if id is None:
+                    continue
+                known = self._seen.get(id)
+                if known is not None and known["t"] > t:
+                    continue  # out of order: a newer position is known
+                self.moves += 1
+                self._seen[id] = {
+                    "id": id, "t": t, "x": x, "y": y, "moves": self.moves,
+                    "fields": dict(zip(names, values, strict=True)),
+                }  # fmt: skip
+                self._seen.move_to_end(id)
+            while len(self._seen) > MAX_OBJECTS:
+                self._seen.popitem(last=False)
+
+    def list_moved(self, moves: int = 0, most: int = MAX_OBJECTS) -> tuple[list[dict[str, Any]], int]:
+        """Returns the objects that moved since, newest first, and the number for the next call."""
+        objects: list[dict[str, Any]] = []
+        with self._lock:
+            for seen in reversed(self._seen.values()):
+                if seen["moves"] <= moves or len(objects) >= most:
+                    break
+                objects.append({**seen, "t": self.columns.to_json(seen["t"])})
+            return objects, self.moves
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+RATE_WINDOW = 10.0  # seconds of the averaging window
+
+
+class RateMeter:
+    """Measures events per second; one thread counts, others read."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def count(self, events: int, now: float | None = None) -> None:
+        instant = time.monotonic() if now is None else now
+        self._counts.append((instant, events))
+        while self._counts and self._counts[0][0] < instant - RATE_WINDOW:
+            self._counts.popleft()
+
+    def per_second(self, now: float | None = None) -> float:
+        """The average rate of the last seconds.
+
+        >>> pace = RateMeter()
+        >>> pace.count(30, now=100.0)
+        >>> pace.per_second(now=104.0), pace.per_second(now=120.0)
+        (3.0, 0.0)
+        """
+        instant = time.monotonic() if now is None else now
+        return sum(n for at, n in list(self._counts) if at >= instant - RATE_WINDOW) / RATE_WINDOW
+
+
+def to_json_values(column: "pa.Array | pa.ChunkedArray") -> Sequence[Any]:
+    """Converts a column to values that JSON can represent."""
+    type = column.type
+    if pa.types.is_timestamp(type):
+        # Without a time zone Arrow formats timestamps forty times as fast.
+        texts = column.cast(pa.timestamp(type.unit)).cast(pa.timestamp("us"), safe=False)
+        strings = pc.binary_replace_slice(texts.cast(pa.string()), 10, 11, "T")
+        if type.tz:
+            strings = pc.binary_join_element_wise(strings, "Z", "")
+        return list(strings.to_pylist())
+    if pa.types.is_date(type):
+        return list(column.cast(pa.string()).to_pylist())
+    values: Sequence[Any] = column.to_pylist()
+    if pa.types.is_decimal(type):
+        return [None if v is None else str(v) for v in values]
+    if pa.types.is_binary(type) or pa.types.is_large_binary(type):
+        return [None if v is None else base64.b64encode(v).decode() for v in values]
+    if pa.types.is_nested(type) or pa.types.is_time(type) or pa.types.is_duration(type):
+        return [_json(value) for value in values]
+    return values
+
+
+def _json(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))

@@ -1,6 +1,5 @@
 """Which matches become notifications: suppressed and throttled ones are counted, never lost."""
 
-import base64
 import json
 import time
 from collections import Counter
@@ -12,15 +11,13 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ensue.service.access import get_user_limits
-from ensue.service.event_columns import EventColumns, format_time
-from ensue.service.notification import ENDED, MATCH, STARTED, Notification
+from ensue.service.event_columns import EventColumns, format_time, to_json_values
 from ensue.service.settings import ServiceLimits
 from ensue.service.store.journal import increment, increment_all
-from ensue.service.store.outbox import OutboxRow, add_notifications
+from ensue.service.store.outbox import ENDED, MATCH, STARTED, Notification, OutboxRow, add_notifications
 from ensue.service.store.subscription_store import get_subscription
+from ensue.service.store.user_store import get_user_limits
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
@@ -64,32 +61,6 @@ def encode_matches(matches: pa.Table, names: Mapping[int, str]) -> list[bytes]:
         )
         for id, match_id, start, end, location, first, last in rows
     ]
-
-
-def to_json_values(column: "pa.Array | pa.ChunkedArray") -> Sequence[Any]:
-    """Converts a column to values that JSON can represent."""
-    type = column.type
-    if pa.types.is_timestamp(type):
-        # Without a time zone Arrow formats timestamps forty times as fast.
-        texts = column.cast(pa.timestamp(type.unit)).cast(pa.timestamp("us"), safe=False)
-        strings = pc.binary_replace_slice(texts.cast(pa.string()), 10, 11, "T")
-        if type.tz:
-            strings = pc.binary_join_element_wise(strings, "Z", "")
-        return list(strings.to_pylist())
-    if pa.types.is_date(type):
-        return list(column.cast(pa.string()).to_pylist())
-    values: Sequence[Any] = column.to_pylist()
-    if pa.types.is_decimal(type):
-        return [None if v is None else str(v) for v in values]
-    if pa.types.is_binary(type) or pa.types.is_large_binary(type):
-        return [None if v is None else base64.b64encode(v).decode() for v in values]
-    if pa.types.is_nested(type) or pa.types.is_time(type) or pa.types.is_duration(type):
-        return [_json(value) for value in values]
-    return values
-
-
-def _json(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value, default=str, option=_OPTIONS))
 
 
 def _combine(column: pa.ChunkedArray) -> Any:

@@ -23,14 +23,14 @@ from ensue.options import Limits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.stage import StageInput, run_to_end
 from ensue.service.errors import NotFoundError
-from ensue.service.event_columns import EventColumns
-from ensue.service.notification_rules import encode_matches, to_json_values
+from ensue.service.event_columns import EventColumns, to_json_values
+from ensue.service.notification_rules import encode_matches
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import outbox
 from ensue.service.store.event_batches import get_last_position, get_stored_bytes, read_recent_events
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
-from ensue.service.subscription_view import SubscriptionRequest, UserSubscription
+from ensue.service.subscription_catalog import SubscriptionRequest, UserSubscription
 from ensue.vector.event_table import sort_events
 from ensue.vector.geo_regions import build_region, normalize_region
 

@@ -2,56 +2,50 @@
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-import pyarrow as pa
-
-from ensue.backends.live_rows import build_empty_tables
 from ensue.brief_tracebacks import shorten_class_tracebacks
-from ensue.errors import EnsueError, EventError, ServiceError, StateError
+from ensue.errors import EnsueError, EventError, ServiceError
 from ensue.service import queries
-from ensue.service.access import get_local_user, get_user_limits
-from ensue.service.arrow_streams import event_limit_error
-from ensue.service.core import PublishRequest, ServiceCore
-from ensue.service.database import Database, FileLock
+from ensue.service.core import PublishRequest, PublishResult, ServiceCore
 from ensue.service.delivery.dispatcher import Dispatcher
 from ensue.service.delivery.open_sinks import SinkRegistry
-from ensue.service.delivery.signing import decode_secrets
 from ensue.service.errors import IntakeStoppedError, NotFoundError
 from ensue.service.event_columns import EventColumns
-from ensue.service.intake import Intake, preview_payload
+from ensue.service.intake import Intake, event_limit_error, preview_payload
 from ensue.service.matching.in_process import InProcessBackend
 from ensue.service.matching.match_backend import MatchBackend
-from ensue.service.notification import Notification
 from ensue.service.queries import TrialResult
-from ensue.service.secrets import load_cipher
-from ensue.service.settings import ServiceLimits, StreamDescription
+from ensue.service.secrets import decode_secrets, load_cipher
+from ensue.service.settings import ServiceLimits, StreamDescription, load_settings, missing_schema_error
 from ensue.service.sources.source import EventSource
-from ensue.service.sse_hub import OutboxPage, OutboxReader, SseHub
+from ensue.service.sse_hub import OutboxReader, SseHub
 from ensue.service.store import journal, outbox, subscription_store
+from ensue.service.store.database import Database, FileLock
+from ensue.service.store.outbox import Notification
 from ensue.service.store.target_store import get_target
-from ensue.service.subscription_view import (
-    UNSET,
-    PublishResult,
+from ensue.service.store.user_store import get_local_user, get_user_limits
+from ensue.service.subscription_catalog import (
+    QueryArguments,
+    SubscriptionArguments,
+    SubscriptionChanges,
     SubscriptionRequest,
-    TargetRequest,
-    Unset,
+    TargetArgument,
     UserSubscription,
+    compute_expiry,
 )
 from ensue.vector.geo_regions import normalize_region
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
-Target = Mapping[str, Any] | TargetRequest
 _HOUSEKEEPING_SECONDS = 1.0
 _SMALL = 1 << 16  # bytes of events that are decoded on the event loop
 
@@ -111,15 +105,9 @@ class Service:
     ) -> None:
         self.path = str(path)
         self.limits = ServiceLimits.parse(limits)
-        self._described: StreamDescription | None = None
-        if schema is not None or time is not None:
-            if schema is None or time is None:
-                raise EventError("a service needs both schema= and time=")
-            self._described = StreamDescription(
-                _columns(schema), time, type, (order,) if isinstance(order, str) else tuple(order),
-                location if isinstance(location, str | None) else (location[0], location[1]),
-                space, key, watermark, idle,
-            )  # fmt: skip
+        self._described = StreamDescription.describe(
+            schema, time, order, location, type=type, space=space, key=key, watermark=watermark, idle=idle
+        )
         self._regions = {name: normalize_region(value) for name, value in (regions or {}).items()}
         self._synchronous = synchronous
         self._matching = matching
@@ -143,7 +131,7 @@ class Service:
         if self._described is not None:
             EventColumns(self._described)  # inconsistent settings must not be written to a file
         elif not Path(self.path).exists():
-            raise self._missing_schema()
+            raise missing_schema_error(self.path)
         lock = FileLock(self.path)
         try:
             await self._open(Database(self.path, synchronous=self._synchronous))
@@ -159,7 +147,9 @@ class Service:
 
     async def _open(self, database: Database) -> None:
         try:
-            stream, shared = await database.write(self._load_settings)
+            stream, shared = await database.write(
+                lambda db: load_settings(db, self.path, self._described, self._regions)
+            )
             database.seal = await database.write(lambda db: load_cipher(self.path, db, self._key_file))
             await database.write(database.seal.settle)
             self.columns = EventColumns(stream)
@@ -168,10 +158,9 @@ class Service:
                 matching: MatchBackend = InProcessBackend(self.columns, self.limits, folder)
             else:
                 matching = self._matching(self.columns, self.limits, self)
-            core = ServiceCore(self.path, self.columns, matching, self.limits, shared)
+            core = ServiceCore(database, self.columns, matching, self.limits, shared)
             self.intake = Intake(self.columns, self.limits)
             self.listeners = SseHub(self.limits)
-            self._publish_slots = asyncio.Semaphore(max(1, self.limits.waiting))
             database.committed.append(self._pass_on_notifications)
             database.rolled_back.append(core.roll_back)
             self._database, self._core = database, core
@@ -214,9 +203,7 @@ class Service:
         self._core = self._database = None
         await asyncio.to_thread(database.close)
         self._lock.release()
-        for offer in (*core.unanswered, *core.offered):
-            if not offer.answer.done():
-                offer.answer.set_exception(ServiceError("the service was closed"))
+        core.close()
 
     async def __aenter__(self) -> "Service":
         return await self.start()
@@ -253,33 +240,6 @@ class Service:
     def stream(self) -> StreamDescription:
         """The description of the events."""
         return self.columns.stream
-
-    def _missing_schema(self) -> ServiceError:
-        return ServiceError(
-            f"{self.path} is new, so describe its events\n"
-            '  hint: ensue.Service(path, schema={"ts": "timestamp[us]", ...}, time="ts")'
-        )
-
-    def _load_settings(self, db: Connection) -> tuple[StreamDescription, dict[str, str]]:
-        """Reads the stream description and the shared regions, or stores them in a new file."""
-        known = dict(map(tuple, db.execute("SELECT name, value FROM settings")))
-        if "stream" not in known:
-            if self._described is None:
-                raise self._missing_schema()
-            db.execute("INSERT INTO settings VALUES ('stream', ?)", (self._described.text,))
-            known["stream"] = self._described.text
-        stream = StreamDescription.read(known["stream"])
-        if self._described is not None and self._described != stream:
-            arguments, stored = json.loads(self._described.text), json.loads(stream.text)
-            name = next(name for name in stored if stored[name] != arguments[name])
-            raise StateError(
-                f"{self.path} was created with {name}={stored[name]!r}, not {arguments[name]!r}\n"
-                "  hint: omit the argument, or use another file"
-            )
-        shared = json.loads(known.get("regions", "{}")) | self._regions
-        if json.dumps(shared) != known.get("regions"):  # on a full disk every write fails
-            db.execute("INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),))
-        return stream, shared
 
     # ---------------------------------------------------------------------------- transactions
 
@@ -359,12 +319,7 @@ class Service:
             sequences = range(sequence, sequence + taken.count)
         if sequences is not None and producer is None:
             raise EventError("sequence numbers need a producer\n  hint: producer=")
-        offered = PublishRequest(taken, self._user(user), producer, sequences)
-        async with self._publish_slots:
-            core, database = self.core, self.database
-            if core.offer(offered):
-                database.submit(core.take_offered).add_done_callback(self._answer)
-            return await asyncio.wrap_future(offered.answer)
+        return await self.core.publish(PublishRequest(taken, self._user(user), producer, sequences))
 
     async def put_aside(
         self, payload: bytes, reason: str, *, producer: str | None = None, user: int | None = None
@@ -375,23 +330,6 @@ class Service:
             await self.do(lambda db: self.core.put_aside(db, event, why, producer, self._user(user)))
         except IntakeStoppedError as error:  # the disk is full; the sender gets the reason
             _LOG.warning("a bad event could not be stored (%s): %s", error, why)
-
-    def _answer(self, done: "Future[Any]") -> None:
-        """Answers publishers after the commit; runs in the core thread."""
-        error = done.exception()
-        core, database = self._core, self._database
-        if error is not None:
-            for offer in core.unanswered if core is not None else ():
-                if not offer.answer.done():
-                    offer.answer.set_exception(error)
-        else:
-            for offer, outcome in done.result():
-                if isinstance(outcome, Exception):
-                    offer.answer.set_exception(outcome)
-                else:
-                    offer.answer.set_result(outcome)
-        if core is not None and database is not None and core.offered:
-            database.submit(core.take_offered).add_done_callback(self._answer)
 
     async def advance(self, time: Any) -> int:
         """Advances the event time without events and returns the number of new notifications."""
@@ -411,38 +349,29 @@ class Service:
     def _user(self, user: int | None) -> int:
         return self.local if user is None else user
 
-    def _build_request(self, user: int | None, targets: Iterable[Target] = (), **options: Any) -> SubscriptionRequest:
-        expires = options.pop("expires", None)
-        if isinstance(expires, datetime):
-            expires = expires.timestamp()
-        elif expires is not None:
-            expires = clock.time() + float(expires)
-        requested = tuple(
-            t if isinstance(t, TargetRequest) else TargetRequest(t["kind"], _target_config(t)) for t in targets
-        )
-        options = {name: value for name, value in options.items() if value is not None}
-        return SubscriptionRequest(self._user(user), targets=requested, expires=expires, **options)
-
-    async def _check_targets(self, request: SubscriptionRequest, *, trusted: bool) -> None:
+    async def build_request(
+        self,
+        text: str | None = None,
+        *,
+        user: int | None = None,
+        trusted: bool = True,
+        expires: datetime | float | None = None,
+        targets: Iterable[TargetArgument] = (),
+        **options: Any,
+    ) -> SubscriptionRequest:
+        """Builds the request for a subscription, with the arguments of `subscribe`; checks its targets."""
+        request = SubscriptionRequest.build(self._user(user), text, expires, targets, **options)
         for target in request.targets:
             await self.sinks.check(target.kind, target.config, trusted=trusted)
+        return request
 
     async def subscribe(
         self,
         text: str | None = None,
         *,
-        template: str | None = None,
-        values: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        regions: Mapping[str, Any] | None = None,
-        language: str | None = None,
-        expires: datetime | float | None = None,
-        quiet: float | None = None,
-        targets: Iterable[Target] = (),
         user: int | None = None,
         idempotency_key: str | None = None,
-        digest: bytes | None = None,
-        trusted: bool = True,
+        **arguments: Unpack[SubscriptionArguments],
     ) -> UserSubscription:
         """Adds a subscription, a text or a template with values, that sees all later events.
 
@@ -450,72 +379,51 @@ class Service:
         stream's time) during which further matches of an object are not reported. A repeated
         `idempotency_key` returns the subscription of the first request.
         """
-        wanted = self._build_request(
-            user, targets, text=text, template=template, values=values, name=name,
-            regions=regions, language=language, expires=expires, quiet=quiet,
-        )  # fmt: skip
-        await self._check_targets(wanted, trusted=trusted)
-        request = (text, template, values, name, regions, language, quiet, wanted.targets)
-        request_digest = digest or hashlib.sha256(repr(request).encode()).digest()
-        return await self.do(lambda db: self.core.catalog.subscribe(db, wanted, idempotency_key, request_digest))
+        request = await self.build_request(text, user=user, **arguments)
+        parts = {**arguments, "text": text, "targets": request.targets, "expires": None}  # it may be relative
+        parts_text = repr(sorted((name, repr(value)) for name, value in parts.items() if value is not None))
+        digest = journal.compute_digest(parts_text.encode())
+        catalog = self.core.catalog
+
+        def run(db: Connection) -> UserSubscription:
+            created: list[UserSubscription] = []
+
+            def create() -> str:
+                created.append(catalog.subscribe(db, request))
+                return str(created[0].id)
+
+            id = journal.answer_once(db, request.user, idempotency_key, digest, create)
+            return created[0] if created else replace(catalog.get_own(db, int(id), request.user), repeated=True)
+
+        return await self.do(run)
 
     async def subscribe_all(
         self, several: Iterable[Mapping[str, Any]], *, user: int | None = None
     ) -> list[UserSubscription]:
         """Adds all subscriptions or none; each item has the arguments of `subscribe`."""
-        wanted = [self._build_request(user, **arguments) for arguments in several]
-        for request in wanted:
-            await self._check_targets(request, trusted=True)
-        return await self.do(lambda db: self.core.catalog.subscribe_all(db, wanted))
+        requests = [await self.build_request(user=user, **arguments) for arguments in several]
+        return await self.do(lambda db: self.core.catalog.subscribe_all(db, requests))
 
     async def subscribe_each(
-        self,
-        several: Iterable[Mapping[str, Any]],
-        *,
-        user: int | None = None,
-        idempotency_key: str | None = None,
-        digest: bytes | None = None,
-        trusted: bool = True,
-    ) -> list[UserSubscription | EnsueError]:
+        self, several: Iterable[Mapping[str, Any]], *, user: int | None = None
+    ) -> list[UserSubscription | Exception]:
         """Adds every valid subscription; returns a subscription or an error per item."""
-        requests = list(several)
-        owner = self._user(user)
-        wanted: list[SubscriptionRequest | EnsueError] = []
-        for arguments in requests:
+        requests: list[SubscriptionRequest | Exception] = []
+        for arguments in several:
             try:
-                subscription = self._build_request(owner, **arguments)
-                await self._check_targets(subscription, trusted=trusted)
+                requests.append(await self.build_request(user=user, **arguments))
             except EnsueError as error:
-                wanted.append(error)
-            else:
-                wanted.append(subscription)
-        request = digest or hashlib.sha256(repr(requests).encode()).digest()
-        return await self.do(lambda db: self.core.catalog.subscribe_each(db, owner, wanted, idempotency_key, request))
+                requests.append(error)
+        return await self.do(lambda db: self.core.catalog.subscribe_each(db, self._user(user), requests))
 
     async def change(
-        self,
-        id: int,
-        *,
-        name: str | Unset = UNSET,
-        text: str | Unset = UNSET,
-        template: str | Unset = UNSET,
-        values: Mapping[str, Any] | Unset = UNSET,
-        regions: Mapping[str, Any] | Unset = UNSET,
-        language: str | Unset | None = UNSET,
-        expires: datetime | float | Unset | None = UNSET,
-        quiet: float | Unset | None = UNSET,
-        user: int | None = None,
+        self, id: int, *, user: int | None = None, **changes: Unpack[SubscriptionChanges]
     ) -> UserSubscription:
         """Changes a subscription; a new text or new regions discard its partial matches."""
-        if isinstance(expires, datetime):
-            expires = expires.timestamp()
-        elif isinstance(expires, int | float):
-            expires = clock.time() + expires
-        arguments = {
-            "name": name, "text": text, "template": template, "values": values,
-            "regions": regions, "language": language, "expires": expires, "quiet": quiet,
-        }  # fmt: skip
-        changes = {n: value for n, value in arguments.items() if not isinstance(value, Unset)}
+        if unknown := changes.keys() - SubscriptionChanges.__annotations__.keys():
+            raise TypeError(f"change() got an unexpected argument: {', '.join(unknown)}")
+        if "expires" in changes:
+            changes["expires"] = compute_expiry(changes["expires"])
         owner = self._user(user)
         return await self.do(lambda db: self.core.catalog.change(db, id, owner, changes))
 
@@ -591,18 +499,9 @@ class Service:
     def get_outbox_reader(self, user: int | None, subscription: int | None = None) -> OutboxReader:
         """Returns the function by which listeners read the outbox."""
 
-        def read_page(db: Connection, after: int, most: int) -> OutboxPage:
-            db.execute("BEGIN")  # all three read the same snapshot
-            try:
-                notifications = outbox.read_notifications_after(
-                    db, after, most=most, user=user, subscription=subscription
-                )
-                expired = outbox.get_expired_number(db, user)
-                return OutboxPage(notifications, expired, outbox.get_newest_number(db))
-            finally:
-                db.execute("ROLLBACK")
-
-        return lambda after, most: self.look(lambda db: read_page(db, after, most))
+        return lambda after, most: self.look(
+            lambda db: outbox.read_page(db, after, most, user=user, subscription=subscription)
+        )
 
     async def list_notifications(
         self, after: int = 0, limit: int = 1_000, *, subscription: int | None = None, user: int | None = None
@@ -631,43 +530,24 @@ class Service:
     # ---------------------------------------------------------------------------- queries
 
     async def check(
-        self,
-        text: str | None = None,
-        *,
-        template: str | None = None,
-        values: Mapping[str, Any] | None = None,
-        regions: Mapping[str, Any] | None = None,
-        language: str | None = None,
-        user: int | None = None,
+        self, text: str | None = None, *, user: int | None = None, **query: Unpack[QueryArguments]
     ) -> list[str]:
         """Raises QueryError for an invalid subscription, and returns warnings for a valid one."""
-        wanted = self._build_request(
-            user, text=text, template=template, values=values, regions=regions, language=language
-        )
-        _, _, warnings = await self.do(lambda db: self.core.catalog.check(db, wanted))
+        request = await self.build_request(text, user=user, **query)
+        _, _, warnings = await self.do(lambda db: self.core.catalog.check(db, request))
         return list(warnings)
 
     async def trial(
-        self,
-        text: str | None = None,
-        *,
-        template: str | None = None,
-        values: Mapping[str, Any] | None = None,
-        regions: Mapping[str, Any] | None = None,
-        language: str | None = None,
-        since: Any = None,
-        user: int | None = None,
+        self, text: str | None = None, *, since: Any = None, user: int | None = None, **query: Unpack[QueryArguments]
     ) -> TrialResult:
         """Reports how often a subscription would have matched the stored events."""
-        wanted = self._build_request(
-            user, text=text, template=template, values=values, regions=regions, language=language
-        )
-        wanted, change, _ = await self.do(lambda db: self.core.catalog.check(db, wanted))
+        wanted = await self.build_request(text, user=user, **query)
+        request, change, _ = await self.do(lambda db: self.core.catalog.check(db, wanted))
         begin = self.columns.parse_time(since, "since")
 
         def run(db: Connection) -> TrialResult:
-            limits = get_user_limits(db, wanted.user, self.limits)
-            return queries.run_trial(db, self.columns, limits, wanted, change, begin)
+            limits = get_user_limits(db, request.user, self.limits)
+            return queries.run_trial(db, self.columns, limits, request, change, begin)
 
         return await self.look(run)
 
@@ -707,21 +587,3 @@ class Service:
     async def health(self) -> dict[str, Any]:
         """Returns the health report."""
         return await self.look(lambda db: queries.report_health(db, self))
-
-
-def _columns(schema: Any) -> tuple[tuple[str, str], ...]:
-    """Names and Arrow types of the columns, as strings."""
-    empty = build_empty_tables(schema)
-    if not isinstance(empty, pa.Table):
-        raise EventError(
-            "all events of a service have one schema\n"
-            "  hint: pass one table with all columns, and type= for the column with the event type"
-        )
-    return tuple((field.name, str(field.type)) for field in empty.schema)
-
-
-def _target_config(target: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a target, either nested under `config` or beside `kind`."""
-    if "config" in target:
-        return dict(target["config"])
-    return {name: value for name, value in target.items() if name != "kind"}

@@ -1,11 +1,15 @@
 """Settings of a service: the description of its events, and its limits."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from sqlite3 import Connection
 from typing import Any
 
-from ensue.errors import ServiceError, did_you_mean
+import pyarrow as pa
+
+from ensue.backends.live_rows import build_empty_tables
+from ensue.errors import EventError, ServiceError, StateError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,25 @@ class StreamDescription:
     watermark: str | float | None = None  # how far events may be out of order
     idle: float | None = None  # seconds without events after which time follows the clock
 
+    @classmethod
+    def describe(
+        cls, schema: Any, time: str | tuple[str, str] | None, order: Sequence[str] | str, location: Any, **others: Any
+    ) -> "StreamDescription | None":
+        """Builds the description from the arguments of a service; None without a schema and a time."""
+        if schema is None and time is None:
+            return None
+        if schema is None or time is None:
+            raise EventError("a service needs both schema= and time=")
+        empty = build_empty_tables(schema)
+        if not isinstance(empty, pa.Table):
+            raise EventError(
+                "all events of a service have one schema\n"
+                "  hint: pass one table with all columns, and type= for the column with the event type"
+            )
+        columns = tuple((field.name, str(field.type)) for field in empty.schema)
+        where = location if isinstance(location, str | None) else (location[0], location[1])
+        return cls(columns, time, order=(order,) if isinstance(order, str) else tuple(order), location=where, **others)
+
     @property
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -104,3 +127,34 @@ class StreamDescription:
             if isinstance(stored[name], list):
                 stored[name] = tuple(stored[name])
         return cls(**stored)
+
+
+def missing_schema_error(path: str) -> ServiceError:
+    return ServiceError(
+        f"{path} is new, so describe its events\n"
+        '  hint: ensue.Service(path, schema={"ts": "timestamp[us]", ...}, time="ts")'
+    )
+
+
+def load_settings(
+    db: Connection, path: str, described: StreamDescription | None, regions: Mapping[str, str]
+) -> tuple[StreamDescription, dict[str, str]]:
+    """Reads the stream description and the shared regions, or stores them in a new file."""
+    known = dict(map(tuple, db.execute("SELECT name, value FROM settings")))
+    if "stream" not in known:
+        if described is None:
+            raise missing_schema_error(path)
+        db.execute("INSERT INTO settings VALUES ('stream', ?)", (described.text,))
+        known["stream"] = described.text
+    stream = StreamDescription.read(known["stream"])
+    if described is not None and described != stream:
+        arguments, stored = json.loads(described.text), json.loads(stream.text)
+        name = next(name for name in stored if stored[name] != arguments[name])
+        raise StateError(
+            f"{path} was created with {name}={stored[name]!r}, not {arguments[name]!r}\n"
+            "  hint: omit the argument, or use another file"
+        )
+    shared = json.loads(known.get("regions", "{}")) | dict(regions)
+    if json.dumps(shared) != known.get("regions"):  # on a full disk every write fails
+        db.execute("INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),))
+    return stream, shared

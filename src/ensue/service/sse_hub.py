@@ -7,12 +7,13 @@ listeners have a bounded buffer: one that is too slow is disconnected, and resum
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+import orjson
+
 from ensue.service.errors import OverLimitError
-from ensue.service.notification import Notification, create_resync
 from ensue.service.settings import ServiceLimits
+from ensue.service.store.outbox import RESYNC, Notification, OutboxPage
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,15 +23,6 @@ STALL_SECONDS = 60.0  # seconds after which an unfinished write disconnects the 
 _TICK = 5.0
 
 EncodedNotification = tuple[Notification, bytes]  # a notification and its frame
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxPage:
-    """A page of the outbox: the notifications after a number, read before the other fields."""
-
-    notifications: Sequence[Notification]
-    floor: int  # notifications up to this number have expired
-    newest: int  # the highest number ever assigned
 
 
 OutboxReader = Callable[[int, int], Awaitable[OutboxPage]]  # (after, limit)
@@ -377,3 +369,13 @@ class SseHub:
                 listener.cut(DisconnectReason.slow)
             elif now - listener.written >= HEARTBEAT_SECONDS:
                 listener.request_heartbeat()
+
+
+def create_resync(number: int) -> Notification:
+    """Announces that the notifications before `number` have expired.
+
+    >>> create_resync(7).frame
+    b'id: 7\\nevent: resync\\ndata: {"kind":"resync","after":7}\\n\\n'
+    """
+    body = orjson.dumps({"kind": RESYNC, "after": number})
+    return Notification(number, 0, 0, RESYNC, None, 0.0, body)

@@ -1,6 +1,6 @@
 """The catalog of subscriptions, regions and targets, and the set that is matched.
 
-Everything is called in the core thread, inside a transaction.
+The methods of the catalog are called in the core thread, inside a transaction.
 """
 
 import json
@@ -8,26 +8,158 @@ import math
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from sqlite3 import Connection
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from sqlite3 import Connection, Row
+from typing import Any, TypedDict
 
 from ensue.api import Subscriptions
 from ensue.errors import EnsueError, QueryError, ServiceError
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.service import secrets
-from ensue.service.access import get_user_limits
 from ensue.service.errors import ConflictError, NotFoundError, OverLimitError
-from ensue.service.event_columns import EventColumns
+from ensue.service.event_columns import EventColumns, format_time
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, subscription_store, target_store
 from ensue.service.store.journal import increment
 from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
-from ensue.service.subscription_view import SubscriptionRequest, UserSubscription
+from ensue.service.store.user_store import get_user_limits
 from ensue.service.templates import fill_template
+
+
+@dataclass(frozen=True, slots=True)
+class UserSubscription:
+    """A subscription of a service."""
+
+    id: int
+    user: int
+    name: str
+    text: str
+    state: str  # active, paused, ended
+    language: str | None = None
+    regions: Mapping[str, str] = field(default_factory=dict)
+    template: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    quiet: float | None = None  # seconds of the stream's time
+    reason: str | None = None
+    created: float = 0.0
+    changed: float = 0.0
+    started: Mapping[str, Any] | None = None  # moment, at
+    expires: float | None = None
+    warnings: tuple[str, ...] = ()
+    repeated: bool = False  # answered from the idempotency key
+
+    @classmethod
+    def from_row(cls, row: Row, **more: Any) -> "UserSubscription":
+        """Builds a subscription from a row of the table."""
+        template = json.loads(row["template"]) if row["template"] else {}
+        return cls(
+            row["id"], row["user"], row["name"], row["text"], row["state"], row["language"],
+            json.loads(row["regions"]), template.get("name"), template.get("values", {}),
+            row["quiet"], row["reason"], row["created"], row["changed"],
+            json.loads(row["started"]) if row["started"] else None, row["expires"], **more,
+        )  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        del values["repeated"]
+        for name in ("created", "changed", "expires"):
+            if values[name] is not None:
+                values[name] = format_time(values[name])
+        return values | {"warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRequest:
+    """A requested target: a webhook, Kafka, MQTT or NATS."""
+
+    kind: str
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRequest:
+    """A requested subscription: a text, or a template with values."""
+
+    user: int
+    name: str | None = None
+    text: str | None = None
+    language: str | None = None
+    regions: Mapping[str, Any] = field(default_factory=dict)
+    template: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    quiet: float | None = None
+    expires: float | None = None  # seconds since 1970
+    targets: Sequence[TargetRequest] = ()
+    title: str = "subscription"  # prefix of the default name
+
+    @classmethod
+    def build(
+        cls,
+        user: int,
+        text: str | None,
+        expires: datetime | float | None,
+        targets: "Iterable[TargetArgument]",
+        **options: Any,
+    ) -> "SubscriptionRequest":
+        """Builds a request from the arguments of a call; None is the default of an option."""
+        requested = tuple(
+            t if isinstance(t, TargetRequest) else TargetRequest(t["kind"], _target_config(t)) for t in targets
+        )
+        options = {name: value for name, value in options.items() if value is not None}
+        return cls(user, text=text, expires=compute_expiry(expires), targets=requested, **options)
+
+
+TargetArgument = Mapping[str, Any] | TargetRequest
+
+
+class QueryArguments(TypedDict, total=False):
+    """A template with values instead of a text, and the regions and the language of a text."""
+
+    template: str | None
+    values: Mapping[str, Any] | None
+    regions: Mapping[str, Any] | None
+    language: str | None
+
+
+class SubscriptionArguments(QueryArguments, total=False):
+    """The arguments of a new subscription."""
+
+    name: str | None
+    expires: datetime | float | None
+    quiet: float | None
+    targets: Iterable[TargetArgument]
+
+
+class SubscriptionChanges(TypedDict, total=False):
+    """Changes of a subscription; absent ones stay unchanged."""
+
+    name: str
+    text: str
+    template: str
+    values: Mapping[str, Any]
+    regions: Mapping[str, Any]
+    language: str | None
+    expires: datetime | float | None
+    quiet: float | None
+
+
+def _target_config(target: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a target, either nested under `config` or beside `kind`."""
+    if "config" in target:
+        return dict(target["config"])
+    return {name: value for name, value in target.items() if name != "kind"}
+
+
+def compute_expiry(expires: datetime | float | None) -> float | None:
+    """Converts a time, or a number of seconds from now, to seconds since 1970."""
+    if isinstance(expires, datetime):
+        return expires.timestamp()
+    return None if expires is None else time.time() + float(expires)
+
 
 _PAIR = re.compile(r"[-+.\dE]+\s+[-+.\dE]+")
 
@@ -76,17 +208,9 @@ class SubscriptionCatalog:
         self.clock = clock
         self._reading = Subscriptions(**columns.subscriptions())
 
-    def subscribe(
-        self, db: Connection, request: SubscriptionRequest, key: str | None, digest: bytes
-    ) -> UserSubscription:
-        """Adds a subscription; a repeated key and request returns the first one."""
-        if key is not None:
-            known = journal.find_answer(db, request.user, key, digest)
-            if known is not None:
-                return replace(self._get_own(db, int(known), request.user), repeated=True)
+    def subscribe(self, db: Connection, request: SubscriptionRequest) -> UserSubscription:
+        """Adds a subscription."""
         added = self.subscribe_all(db, [request])[0]
-        if key is not None:
-            journal.store_answer(db, request.user, key, digest, str(added.id))
         journal.record_action(db, request.user, "subscribe", f"subscription {added.id}", added.name)
         return added
 
@@ -98,28 +222,13 @@ class SubscriptionCatalog:
         return self._begin_all(db, added)
 
     def subscribe_each(
-        self,
-        db: Connection,
-        user: int,
-        several: Sequence[SubscriptionRequest | EnsueError],
-        key: str | None,
-        digest: bytes,
-    ) -> list[UserSubscription | EnsueError]:
-        """Adds the valid subscriptions of a user, as one version of the set.
-
-        The other items are errors. A repeated key and request returns the first answer.
-        """
-        if key is not None:
-            known = journal.find_answer(db, user, key, digest)
-            if known is not None:
-                return [
-                    self._get_own(db, item, user) if isinstance(item, int) else ServiceError(item)
-                    for item in json.loads(known)
-                ]
+        self, db: Connection, user: int, several: Sequence[SubscriptionRequest | Exception]
+    ) -> list[UserSubscription | Exception]:
+        """Adds the valid subscriptions of a user, as one version of the set; the other items are errors."""
         known_regions = self._get_regions(db, user)
-        outcomes: list[_Added | EnsueError] = []
+        outcomes: list[_Added | Exception] = []
         for request in several:
-            if isinstance(request, EnsueError):
+            if isinstance(request, Exception):
                 outcomes.append(request)
                 continue
             db.execute("SAVEPOINT item")
@@ -129,15 +238,11 @@ class SubscriptionCatalog:
                 db.execute("ROLLBACK TO item")
                 outcomes.append(error)
             db.execute("RELEASE item")
-        added = self._begin_all(db, [each for each in outcomes if not isinstance(each, EnsueError)])
+        added = self._begin_all(db, [each for each in outcomes if not isinstance(each, Exception)])
         for new in added:
             journal.record_action(db, user, "subscribe", f"subscription {new.id}", new.name)
         started = iter(added)
-        results = [each if isinstance(each, EnsueError) else next(started) for each in outcomes]
-        if key is not None:
-            answer = [str(each) if isinstance(each, EnsueError) else each.id for each in results]
-            journal.store_answer(db, user, key, digest, json.dumps(answer))
-        return results
+        return [each if isinstance(each, Exception) else next(started) for each in outcomes]
 
     def _get_regions(self, db: Connection, user: int) -> dict[str, str]:
         return {**self.shared_regions, **journal.list_regions(db, user)}
@@ -160,7 +265,7 @@ class SubscriptionCatalog:
         started = []
         for change, warnings in added:
             self._begin(db, int(change.name))
-            subscription = self._get_own(db, int(change.name), None)
+            subscription = self.get_own(db, int(change.name), None)
             started.append(replace(subscription, warnings=warnings))
         return started
 
@@ -229,7 +334,7 @@ class SubscriptionCatalog:
 
     def add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
         """Adds a target for the later notifications of a subscription."""
-        self._get_own(db, id, user)
+        self.get_own(db, id, user)
         target = self._add_target(db, id, user, kind, config)
         journal.record_action(db, user, "add target", f"subscription {id}", kind)
         return target
@@ -267,7 +372,7 @@ class SubscriptionCatalog:
         subscription_store.change_subscription(db, id, started=json.dumps(started))
         self.transaction.add(notifications)
 
-    def _get_own(self, db: Connection, id: int, user: int | None) -> UserSubscription:
+    def get_own(self, db: Connection, id: int, user: int | None) -> UserSubscription:
         """Returns a subscription if it belongs to the user."""
         row = subscription_store.get_subscription(db, id)
         if row is None or (user is not None and row["user"] != user):
@@ -275,7 +380,7 @@ class SubscriptionCatalog:
         return UserSubscription.from_row(row)
 
     def _get_active(self, db: Connection, id: int, user: int | None) -> UserSubscription:
-        current = self._get_own(db, id, user)
+        current = self.get_own(db, id, user)
         if current.state == ENDED:
             raise ConflictError(f"subscription {id} has ended: {current.reason}")
         return current
@@ -324,7 +429,7 @@ class SubscriptionCatalog:
             )
             self._change(db, [new])
             self._begin(db, id)
-        return self._get_own(db, id, user)
+        return self.get_own(db, id, user)
 
     def pause(self, db: Connection, id: int, user: int) -> UserSubscription:
         """Removes a subscription from the set and discards its partial matches."""
@@ -333,12 +438,12 @@ class SubscriptionCatalog:
             self.transaction.add(self.notification_builder.announce_end(db, id, "paused"))
             journal.record_action(db, user, "pause", f"subscription {id}")
             self._change(db, [SubscriptionChange.cancel(str(id))])
-        return self._get_own(db, id, user)
+        return self.get_own(db, id, user)
 
     def pause_exceeding(self, db: Connection, ids: Sequence[int], reason: str) -> None:
         """Pauses subscriptions that exceed a limit, and notifies their users."""
         for id in ids:
-            user = self._get_own(db, id, None).user
+            user = self.get_own(db, id, None).user
             subscription_store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
             self.transaction.add(self.notification_builder.announce_end(db, id, f"paused: {reason}"))
             journal.record_action(db, user, "pause", f"subscription {id}", reason)
@@ -357,11 +462,11 @@ class SubscriptionCatalog:
             journal.record_action(db, user, "resume", f"subscription {id}")
             self._change(db, [change])
             self._begin(db, id)
-        return self._get_own(db, id, user)
+        return self.get_own(db, id, user)
 
     def cancel(self, db: Connection, id: int, user: int | None, reason: str) -> UserSubscription:
         """Ends a subscription."""
-        current = self._get_own(db, id, user)
+        current = self.get_own(db, id, user)
         if current.state == ENDED:
             return current
         subscription_store.change_subscription(db, id, state=ENDED, reason=reason, changed=self.clock())
@@ -371,7 +476,7 @@ class SubscriptionCatalog:
         journal.record_action(db, current.user, "end", f"subscription {id}", reason)
         if current.state == ACTIVE:
             self._change(db, [SubscriptionChange.cancel(str(id))])
-        return self._get_own(db, id, None)
+        return self.get_own(db, id, None)
 
     def put_region(self, db: Connection, user: int, name: str, text: str, *, apply: bool) -> list[int]:
         """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""

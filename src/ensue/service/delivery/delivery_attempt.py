@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 from ensue.service.delivery.addresses import RefusedDeliveryError
 from ensue.service.delivery.retry_queue import Backoff, RandomSource
 from ensue.service.delivery.sink import DeliveryError, Sink
-from ensue.service.notification import Notification
 from ensue.service.store import target_store
+from ensue.service.store.outbox import Notification
 
 _log = logging.getLogger(__name__)
 

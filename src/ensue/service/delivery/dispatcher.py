@@ -16,7 +16,6 @@ from functools import partial
 from heapq import heappop, heappush
 
 from ensue.errors import EnsueError
-from ensue.service.database import Database
 from ensue.service.delivery.delivery_attempt import (
     AttemptResult,
     ConcurrentSink,
@@ -36,12 +35,13 @@ from ensue.service.delivery.retry_queue import (
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import target_store
+from ensue.service.store.database import Database
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_NAP = 60.0  # seconds, so that changes of the system clock take effect
 _UNSAVED = 3  # failures whose backoff is used before a failed write is repeated
-_NOTHING = target_store.NextDelivery(False, None)  # to do
+_NOW = 0.0  # there is more to send
 _CUT = 5.0  # seconds for cancelled attempts to record their outcome
 
 
@@ -80,7 +80,7 @@ class Dispatcher:
         self._pieces = {"": self._pace.piece}  # batch sizes by kind
         self._waiting: FairQueue[int] = FairQueue(ConcurrencyShares.from_total(self._pace.targets))
         self._queued: set[int] = set()
-        self._working: dict[int, asyncio.Task[target_store.NextDelivery]] = {}
+        self._working: dict[int, asyncio.Task[float | None]] = {}
         self._attempts: dict[int, DeliveryAttempt] = {}
         self._again: set[int] = set()  # woken while being served
         self._unsaved: dict[int, target_store.DeliveryOutcome] = {}  # not yet written
@@ -164,16 +164,17 @@ class Dispatcher:
             task.add_done_callback(partial(self._finish_attempt, user, receiver, id))
         self._wait_for_work()
 
-    def _finish_attempt(self, user: int, receiver: str, id: int, task: asyncio.Task[target_store.NextDelivery]) -> None:
+    def _finish_attempt(self, user: int, receiver: str, id: int, task: asyncio.Task[float | None]) -> None:
         self._waiting.done(user, receiver)
         del self._working[id]
-        after = _NOTHING if task.cancelled() else task.result()
-        woken = id in self._again
+        next_at = None if task.cancelled() else task.result()
+        if id in self._again:
+            next_at = _NOW
         self._again.discard(id)
-        if (after.more or woken) and not self._closing:
+        if next_at is not None and next_at <= self._clock() and not self._closing:
             self._queue(user, receiver, id)
-        elif after.next_at is not None:
-            self._arm(id, after.next_at)
+        elif next_at is not None:
+            self._arm(id, next_at)
         self._fill()
 
     def _arm(self, id: int, at: float) -> None:
@@ -245,16 +246,15 @@ class Dispatcher:
             self._swept = now
             self._sweeping = asyncio.create_task(self._sinks.close_idle(now))
 
-    async def _serve(self, id: int) -> target_store.NextDelivery:
+    async def _serve(self, id: int) -> float | None:
         try:
             return await self._attempt(id)
         except Exception as error:  # noqa: BLE001 - other targets must continue
             self._count_error(f"target {id} could not be served", error)
-            again = self._clock() + self._pace.brokers.after(1, self._chance)
-            return target_store.NextDelivery(False, again)
+            return self._clock() + self._pace.brokers.after(1, self._chance)
 
-    async def _attempt(self, id: int) -> target_store.NextDelivery:
-        """Makes a delivery attempt and records its outcome."""
+    async def _attempt(self, id: int) -> float | None:
+        """Makes a delivery attempt and records its outcome; returns the time of the next one."""
         unsaved = self._unsaved.get(id)
         work = await self._database.read(
             lambda db: target_store.read_pending_deliveries(
@@ -262,15 +262,15 @@ class Dispatcher:
             )
         )
         if work is None:
-            return _NOTHING if unsaved is None else await self._save(id, unsaved)
+            return None if unsaved is None else await self._save(id, unsaved)
         if not (work.due or work.fresh or work.lost or unsaved):
-            return target_store.NextDelivery(False, work.next_at)
+            return work.next_at
         outcome = await self._outcome(work)
         _log_transition(work.target, outcome)
         after = await self._save(id, outcome if unsaved is None else unsaved.combine(outcome))
         # On a full disk, deliveries of committed notifications continue with the state in memory.
         unsaved_progress = id in self._unsaved and outcome.counted["delivered"] > 0
-        return target_store.NextDelivery(True, None) if unsaved_progress else after
+        return _NOW if unsaved_progress else after
 
     async def _outcome(self, work: target_store.PendingDeliveries) -> target_store.DeliveryOutcome:
         target = work.target
@@ -290,7 +290,7 @@ class Dispatcher:
             result = AttemptResult(stopped=DeliveryError(str(error)))
         return compute_outcome(work, result, policy, self._clock(), self._chance)
 
-    async def _save(self, id: int, outcome: target_store.DeliveryOutcome) -> target_store.NextDelivery:
+    async def _save(self, id: int, outcome: target_store.DeliveryOutcome) -> float | None:
         """Writes an outcome; if that fails, it stays in memory and is written later."""
         try:
             after = await self._database.write(lambda db: target_store.record_outcome(db, outcome, self._clock()))
@@ -299,7 +299,7 @@ class Dispatcher:
             self._unsaved[id] = outcome
             due = [failure.next_at for failure in outcome.failed.values() if not failure.dead]
             again = self._clock() + self._pace.brokers.after(_UNSAVED, self._chance)
-            return target_store.NextDelivery(False, min([again, *due]))
+            return min([again, *due])
         self._unsaved.pop(id, None)
         return after
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ensue.errors import EnsueError, ServiceError, did_you_mean
+from ensue.service.brokers.kafka import make_kafka_sink
+from ensue.service.brokers.mqtt import make_mqtt_sink
+from ensue.service.brokers.nats import make_nats_sink
 from ensue.service.delivery.addresses import AddressGuard
-from ensue.service.delivery.connections import WebhookLimits
-from ensue.service.delivery.kafka_sink import make_kafka_sink
-from ensue.service.delivery.mqtt_sink import make_mqtt_sink
-from ensue.service.delivery.nats_sink import make_nats_sink
 from ensue.service.delivery.sink import Sink
-from ensue.service.delivery.webhooks import Webhooks
+from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
 from ensue.service.errors import NotAllowedError
 from ensue.service.secrets import create_secrets
 from ensue.service.settings import ServiceLimits

@@ -34,6 +34,7 @@ class Backoff:
 WEBHOOK_BACKOFF = Backoff((5.0, 5 * MINUTE, 30 * MINUTE, *(hours * HOUR for hours in (2, 5, 10, 14, 20, 24))))
 # Brokers are operated locally and recover within minutes.
 BROKER_BACKOFF = Backoff((1.0, 2.0, 5.0, 10.0, 20.0, 30.0, MINUTE))
+SOURCE_BACKOFF = Backoff((0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15.0), jitter=0.25)
 
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from sqlite3 import Connection
 from typing import TYPE_CHECKING
 
 from ensue.backends.spark.service_tasks import ResultFiles, StepFiles
-from ensue.service.database import Database
 from ensue.service.matching.catalog_replica import CatalogReplica, VersionGroup
 from ensue.service.matching.change_log import MAX_BATCH_BYTES, MAX_BATCH_STEPS, MicroBatchAnswer, StepBatch, StepBuilder
 from ensue.service.store import event_batches
+from ensue.service.store.database import Database
 from ensue.service.store.event_batches import StoredBatch
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.payloads import split_events
-from ensue.service.sources.source import EventReceiver, RetryingSource
+from ensue.service.sources.source import EventReceiver, RetryingSource, split_events
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 

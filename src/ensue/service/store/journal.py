@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from sqlite3 import Connection, Row
 from typing import Any
 
@@ -179,35 +179,27 @@ def compute_digest(*parts: bytes) -> bytes:
     return digest.digest()
 
 
-def find_answer(db: Connection, user: int, key: str, digest: bytes, *, at: float | None = None) -> str | None:
-    """Returns the id that the same request created, or None; rejects a different request."""
+def answer_once(db: Connection, user: int, key: str | None, digest: bytes, create: Callable[[], str]) -> str:
+    """Returns the answer of `create`, or the stored one if the same request with this key had an answer.
+
+    It is stored in the transaction that creates the objects; a different request is rejected.
+    """
+    if key is None:
+        return create()
     if len(key) > MAX_KEY_LENGTH:
         raise OverLimitError("key", f"an idempotency key has at most {MAX_KEY_LENGTH} characters")
-    now = time.time() if at is None else at
+    now = time.time()
     row = db.execute(
         "SELECT digest, unseal(answer) AS answer FROM keys WHERE user = ? AND key = ? AND at > ?",
         (user, key, now - KEY_TTL),
     ).fetchone()
     if row is None:
-        return None
+        answer = create()
+        db.execute("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, seal(?), ?)", (user, key, digest, answer, now))
+        return answer
     if row["digest"] != digest:
         raise ConflictError(
             f"the idempotency key '{key}' was already used for another request\n"
             "  hint: a key is for one request and its repetitions; use a new one"
         )
-    return str(row["answer"]).partition("\n")[0]
-
-
-def store_answer(db: Connection, user: int, key: str, digest: bytes, created: str, *, at: float | None = None) -> None:
-    """Stores the id of a created object, in the transaction that creates it."""
-    now = time.time() if at is None else at
-    db.execute("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, seal(?), ?)", (user, key, digest, created, now))
-
-
-def complete_answer(db: Connection, user: int, key: str, body: str) -> str:
-    """Stores the response body unless one is stored; returns the stored one."""
-    row = db.execute("SELECT unseal(answer) AS answer FROM keys WHERE user = ? AND key = ?", (user, key)).fetchone()
-    created, _, known = row["answer"].partition("\n") if row is not None else ("", "", body)
-    if not known:
-        db.execute("UPDATE keys SET answer = seal(?) WHERE user = ? AND key = ?", (f"{created}\n{body}", user, key))
-    return known or body
+    return str(row["answer"])

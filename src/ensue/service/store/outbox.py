@@ -1,11 +1,55 @@
-"""The outbox: committed notifications by number, until their retention ends."""
+"""The outbox: notifications to subscribers by number, until their retention ends."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Any
 
-from ensue.service.notification import MATCH, Notification
-from ensue.service.store import target_store
+import orjson
+
+from ensue.service.store.journal import increment_all
+
+MATCH, STARTED, ENDED, RESYNC = "match", "started", "ended", "resync"
+WAITING, DEAD = "waiting", "dead"  # states of failed deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A notification; its increasing number is the token for resuming."""
+
+    number: int
+    subscription: int
+    user: int
+    kind: str
+    match_id: str | None
+    at: float  # when it was committed, in seconds since 1970
+    body: bytes  # JSON, the same bytes for every target
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The parsed body."""
+        content: dict[str, Any] = orjson.loads(self.body)
+        return content
+
+    @property
+    def message_id(self) -> str:
+        """An id that is equal for all attempts to deliver it, so that receivers can drop duplicates."""
+        return self.match_id or f"sub_{self.subscription}_{self.kind}_{self.number}"
+
+    @property
+    def frame(self) -> bytes:
+        """The notification as a server-sent event."""
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (self.number, self.kind.encode(), self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxPage:
+    """A page of the outbox: the notifications after a number, read before the other fields."""
+
+    notifications: Sequence[Notification]
+    floor: int  # notifications up to this number have expired
+    newest: int  # the highest number ever assigned
+
 
 PRUNE_CHUNK = 50_000  # notifications deleted at a time
 # subscription, user, kind, match_id, at, body
@@ -36,6 +80,17 @@ def read_notifications_after(
 ) -> list[Notification]:
     """Reads the notifications after a number: all, or those of a user or subscription."""
     return _read(db, "number > ?", after, user, subscription, "ORDER BY number", most)
+
+
+def read_page(
+    db: Connection, after: int, most: int, *, user: int | None = None, subscription: int | None = None
+) -> OutboxPage:
+    db.execute("BEGIN")  # all three read the same snapshot
+    try:
+        notifications = read_notifications_after(db, after, most=most, user=user, subscription=subscription)
+        return OutboxPage(notifications, get_expired_number(db, user), get_newest_number(db))
+    finally:
+        db.execute("ROLLBACK")
 
 
 def read_newest_matches(
@@ -84,7 +139,7 @@ def prune_notifications(db: Connection, before: float) -> int:
         "GROUP BY user ON CONFLICT (user) DO UPDATE SET number = excluded.number",
         (last,),
     )
-    target_store.expire_deliveries(db, last)
+    expire_deliveries(db, last)
     return db.execute("DELETE FROM outbox WHERE number <= ?", (last,)).rowcount
 
 
@@ -92,3 +147,28 @@ def count_stored(db: Connection) -> tuple[int, float | None]:
     """The number of stored notifications, and the time of the oldest."""
     row = db.execute("SELECT number, at FROM outbox ORDER BY number LIMIT 1").fetchone()
     return (0, None) if row is None else (get_newest_number(db) - row["number"] + 1, row["at"])
+
+
+def expire_deliveries(db: Connection, upto: int) -> dict[int, int]:
+    """Gives up notifications that the outbox is about to delete.
+
+    It is called first, in the same transaction. Undelivered ones are counted as expired and
+    returned by subscription.
+    """
+    behind = db.execute(
+        "SELECT t.subscription, count(*) FROM outbox o "
+        "CROSS JOIN targets t ON t.subscription = o.subscription AND t.cursor < o.number "
+        "WHERE o.number <= ? GROUP BY t.subscription",
+        (upto,),
+    ).fetchall()
+    waiting = db.execute(
+        "SELECT t.subscription, count(*) FROM deliveries d JOIN targets t ON t.id = d.target "
+        "WHERE d.number <= ? AND d.state = ? GROUP BY t.subscription",
+        (upto, WAITING),
+    ).fetchall()
+    db.execute("DELETE FROM deliveries WHERE number <= ?", (upto,))
+    expired: dict[int, int] = {}
+    for subscription, number in [*behind, *waiting]:
+        expired[subscription] = expired.get(subscription, 0) + number
+    increment_all(db, [(subscription, "expired", by) for subscription, by in expired.items()])
+    return expired

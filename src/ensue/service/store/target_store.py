@@ -8,11 +8,10 @@ from sqlite3 import Connection, Row
 from typing import Any
 
 from ensue.service.errors import NotFoundError
-from ensue.service.notification import Notification
 from ensue.service.store.journal import increment_all
+from ensue.service.store.outbox import DEAD, WAITING, Notification
 
 ON, FAILING, OFF = "on", "failing", "off"
-WAITING, DEAD = "waiting", "dead"
 _MOST_COUNTED = 10_000  # pending notifications counted for display
 _SECRET = re.compile(r"pass|secret|token|credential|authorization|key$", re.IGNORECASE)
 _COLUMNS = (
@@ -95,14 +94,6 @@ class DeliveryOutcome:
             failed={**failed, **later.failed},
             counted={n: self.counted.get(n, 0) + later.counted.get(n, 0) for n in names},
         )
-
-
-@dataclass(frozen=True, slots=True)
-class NextDelivery:
-    """Whether a target has more to send, now or at a time."""
-
-    more: bool
-    next_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,12 +345,12 @@ def read_pending_deliveries(
     return PendingDeliveries(target, due, tuple(Notification(*row) for row in fresh), lost, next_at)
 
 
-def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> NextDelivery:
-    """Writes the outcome of an attempt; returns when the target has more to send."""
+def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> float | None:
+    """Writes the outcome of an attempt; returns the time from which the target has more to send."""
     id = outcome.target.id
     row = db.execute("SELECT * FROM targets WHERE id = ?", (id,)).fetchone()
     if row is None:
-        return NextDelivery(False, None)
+        return None
     db.executemany(
         "DELETE FROM deliveries WHERE target = ? AND number = ?", [(id, number) for number in outcome.settled]
     )
@@ -384,43 +375,17 @@ def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> Next
         )
     subscription = outcome.target.subscription
     increment_all(db, [(subscription, name, by) for name, by in outcome.counted.items() if by])
-    return _after(db, get_target(db, id), now)
+    return _after(db, get_target(db, id))
 
 
-def expire_deliveries(db: Connection, upto: int) -> dict[int, int]:
-    """Gives up notifications that the outbox is about to delete.
-
-    It is called first, in the same transaction. Undelivered ones are counted as expired and
-    returned by subscription.
-    """
-    behind = db.execute(
-        "SELECT t.subscription, count(*) FROM outbox o "
-        "CROSS JOIN targets t ON t.subscription = o.subscription AND t.cursor < o.number "
-        "WHERE o.number <= ? GROUP BY t.subscription",
-        (upto,),
-    ).fetchall()
-    waiting = db.execute(
-        "SELECT t.subscription, count(*) FROM deliveries d JOIN targets t ON t.id = d.target "
-        "WHERE d.number <= ? AND d.state = ? GROUP BY t.subscription",
-        (upto, WAITING),
-    ).fetchall()
-    db.execute("DELETE FROM deliveries WHERE number <= ?", (upto,))
-    expired: dict[int, int] = {}
-    for subscription, number in [*behind, *waiting]:
-        expired[subscription] = expired.get(subscription, 0) + number
-    increment_all(db, [(subscription, "expired", by) for subscription, by in expired.items()])
-    return expired
-
-
-def _after(db: Connection, target: Target, now: float) -> NextDelivery:
+def _after(db: Connection, target: Target) -> float | None:
     fresh = db.execute(
         "SELECT 1 FROM outbox WHERE subscription = ? AND number > ? LIMIT 1", (target.subscription, target.cursor)
     ).fetchone()
     first = db.execute(
         "SELECT min(coalesce(next_at, 0.0)) FROM deliveries WHERE target = ? AND state = ?", (target.id, WAITING)
     ).fetchone()[0]
-    at = _next_at(target, fresh is not None, first)
-    return NextDelivery(at is not None and at <= now, at)
+    return _next_at(target, fresh is not None, first)
 
 
 def _next_at(target: Target, fresh: bool, first: float | None) -> float | None:

@@ -12,15 +12,17 @@ from typing import Any
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.ir.subscription import Region
 from ensue.ir.values import parse_duration
-from ensue.service.templates.object_filter import KeyColumn, ObjectSelection, Value
 from ensue.service.templates.template import (
     NANOSECONDS,
     Duration,
     FilledTemplate,
+    KeyColumn,
+    ObjectSelection,
     Parameter,
     ParameterKind,
     Template,
     TemplateStream,
+    Value,
     format_number,
 )
 from ensue.vector.geo_regions import build_region, normalize_region

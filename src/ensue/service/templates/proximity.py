@@ -15,7 +15,6 @@ part and meet again.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ensue.service.templates.object_filter import ObjectSelection
 from ensue.service.templates.parameters import (
     DISTANCE,
     DWELL,
@@ -29,7 +28,7 @@ from ensue.service.templates.parameters import (
     format_dwell,
     write_template,
 )
-from ensue.service.templates.template import FilledTemplate, Template, format_number
+from ensue.service.templates.template import FilledTemplate, ObjectSelection, Template, format_number
 
 _COMPANY = (
     replace(MARGIN, says="They are apart only beyond the distance and this together."),

@@ -8,14 +8,15 @@ from sqlite3 import Row
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, FastAPI, Path, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from ensue.service.access import QUOTAS, Accounts, Principal
+from ensue.service.access import Accounts, Principal
 from ensue.service.errors import NotAllowedError, UnauthenticatedError
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
 from ensue.service.store.subscription_store import get_usage
+from ensue.service.store.user_store import QUOTAS
 from ensue.service.web.guard import (
     ACCESS,
     COOKIE,
@@ -26,9 +27,20 @@ from ensue.service.web.guard import (
     get_principal,
     get_session_cookie,
 )
-from ensue.service.web.request_bodies import ChangedUserForm, TokenForm, UserForm, seconds_until
-from ensue.service.web.responses import AuditPage, ListAnswer, MeAnswer, StreamAnswer, TokenAnswer
-from ensue.service.web.sse import Page, format_epoch
+from ensue.service.web.schemas import (
+    AuditPage,
+    ChangedUserForm,
+    Id,
+    ListAnswer,
+    MeAnswer,
+    Page,
+    StreamAnswer,
+    TokenAnswer,
+    TokenForm,
+    UserForm,
+    format_epoch,
+    seconds_until,
+)
 
 
 def account_routes(service: Service, accounts: Accounts) -> APIRouter:
@@ -65,9 +77,6 @@ def account_routes(service: Service, accounts: Accounts) -> APIRouter:
 def describe_stream(service: Service) -> dict[str, Any]:
     """Describes the columns of events and their roles."""
     return {**asdict(service.stream), "columns": dict(service.stream.columns)}
-
-
-Id = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
 def user_routes(accounts: Accounts) -> APIRouter:

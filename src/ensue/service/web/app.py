@@ -8,22 +8,18 @@ from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from ensue.errors import EnsueError
 from ensue.service.access import Accounts
 from ensue.service.service import Service
 from ensue.service.web.account_routes import account_routes, add_session_routes, user_routes
-from ensue.service.web.event_routes import event_routes
+from ensue.service.web.event_routes import event_routes, notification_routes, object_routes
 from ensue.service.web.guard import API, QuerySlots, RequestGuard
 from ensue.service.web.health_routes import health_routes, probe_routes
 from ensue.service.web.problem_details import PROBLEM_MEDIA, describe_problem
 from ensue.service.web.region_routes import region_routes
-from ensue.service.web.responses import ProblemAnswer
-from ensue.service.web.sse import NotificationStream, notification_routes
-from ensue.service.web.subscription_routes import subscription_routes, trial_routes
-from ensue.service.web.target_routes import target_routes
-from ensue.service.web.template_routes import object_routes, template_routes
+from ensue.service.web.schemas import ProblemAnswer
+from ensue.service.web.subscription_routes import subscription_routes, target_routes, template_routes, trial_routes
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;
@@ -96,7 +92,6 @@ def render_reference(schema: dict[str, Any]) -> str:
     return _REFERENCE.render(info=schema["info"], by_tag=by_tag)
 
 
-STREAM = f"{API}notifications/stream"
 Console = Callable[[FastAPI, Service], None]  # adds the routes of the console
 
 _DESCRIPTION = """
@@ -146,9 +141,8 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
         app.include_router(routes, prefix=API.rstrip("/"))
     app.include_router(probe_routes(service))
     app.include_router(reference_routes(app))
-    app.router.routes.append(Route(STREAM, NotificationStream(service), methods=["GET"]))
     add_session_routes(app, accounts)
-    _describe_stream(app)
+    _describe_problems(app)
     if console is not None:
         console(app, service)
     return app
@@ -164,54 +158,21 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     503: {"description": "Temporarily unavailable", "model": ProblemAnswer},
 }
 
-_STREAM = {
-    "get": {
-        "tags": ["notifications"],
-        "summary": "Stream",
-        "description": "Notifications as server-sent events (match, started, ended, resync): "
-        "first those after `after`, then new ones. The id of each is the token for resuming, "
-        "which a browser sends automatically when it reconnects. An event `resync` says that "
-        "notifications after the token have expired. A client that is too slow is disconnected, "
-        "and can reconnect with its token.",
-        "operationId": "stream_notifications",
-        "parameters": [
-            {"name": name, "in": where, "required": False, "description": text, "schema": {"type": "integer"}}
-            for name, where, text in (
-                ("after", "query", "start after this number; by default only new notifications"),
-                ("subscription", "query", "only notifications of this subscription"),
-                ("Last-Event-ID", "header", "as `after`"),
-            )
-        ],
-        "responses": {
-            "200": {
-                "description": "Frames, until the client disconnects or the service stops",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            },
-            "4XX": {
-                "description": _PROBLEMS["4XX"]["description"],
-                "content": {PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}},
-            },
-        },
-    }
-}
 
-
-def _describe_stream(app: FastAPI) -> None:
-    """Adds the streaming endpoint, which is not FastAPI's, and the media type of errors."""
+def _describe_problems(app: FastAPI) -> None:
+    """Describes the media type of errors, and how requests are authenticated."""
     generate = app.openapi
 
     def described() -> dict[str, Any]:
         schema = generate()
-        if STREAM not in schema["paths"]:
-            schema["paths"][STREAM] = _STREAM
-            for methods in schema["paths"].values():
-                for endpoint in methods.values():
-                    for status, answer in endpoint["responses"].items():
-                        content = answer.get("content", {})
-                        if status[0] in "45" and "application/json" in content:
-                            content[PROBLEM_MEDIA] = content.pop("application/json")
-            schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            schema["security"] = [{"token": []}]
+        for methods in schema["paths"].values():
+            for endpoint in methods.values():
+                for status, answer in endpoint["responses"].items():
+                    content = answer.get("content", {})
+                    if status[0] in "45" and "application/json" in content:
+                        content[PROBLEM_MEDIA] = content.pop("application/json")
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}]
         return schema
 
     app.openapi = described  # type: ignore[method-assign]

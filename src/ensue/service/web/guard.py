@@ -16,9 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ensue.service.access import ADMIN, PUBLISH, READ, SUBSCRIBE, Accounts, Principal
+from ensue.service.access import Accounts, Principal
 from ensue.service.errors import NotAllowedError, OverLimitError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
+from ensue.service.store.user_store import ADMIN, PUBLISH, READ, SUBSCRIBE
 from ensue.service.web.problem_details import BodyTooLargeError, describe_problem
 
 API = "/api/v1/"

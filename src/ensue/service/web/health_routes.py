@@ -11,16 +11,17 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from ensue.errors import ServiceError
-from ensue.service.access import ADMIN, Principal
+from ensue.service.access import Principal
 from ensue.service.queries import list_problems
 from ensue.service.service import Service
 from ensue.service.sse_hub import DisconnectReason
 from ensue.service.store import target_store
 from ensue.service.store.journal import sum_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
+from ensue.service.store.user_store import ADMIN
 from ensue.service.web.guard import AdminAccess, ReadAccess
-from ensue.service.web.sse import format_epoch
-from ensue.service.web.target_routes import view_target
+from ensue.service.web.schemas import format_epoch
+from ensue.service.web.subscription_routes import view_target
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SUBSCRIPTIONS = 1_000  # subscriptions with their own counters: those with the highest values

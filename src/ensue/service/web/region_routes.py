@@ -16,7 +16,7 @@ from ensue.service.errors import ConflictError, OverLimitError
 from ensue.service.queries import validate_region
 from ensue.service.service import Service
 from ensue.service.store import journal
-from ensue.service.web import request_bodies, responses
+from ensue.service.web import schemas
 from ensue.service.web.guard import ReadAccess, SubscribeAccess
 from ensue.vector.geo_regions import normalize_region
 
@@ -96,7 +96,7 @@ def region_routes(service: Service) -> APIRouter:
                 f"{used:,}\n  hint: simplify them, or remove some",
             )
 
-    @routes.get("", response_model=responses.RegionsAnswer)
+    @routes.get("", response_model=schemas.RegionsAnswer)
     async def regions(access: ReadAccess) -> dict[str, Any]:
         """Lists one's regions, and those of the service."""
         shared = service.core.catalog.shared_regions
@@ -109,8 +109,8 @@ def region_routes(service: Service) -> APIRouter:
 
         return {"items": await service.look(find)}
 
-    @routes.post("", status_code=201, response_model=responses.RegionAnswer)
-    async def add(form: request_bodies.NewRegionForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("", status_code=201, response_model=schemas.RegionAnswer)
+    async def add(form: schemas.NewRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Stores a region under a name that subscriptions can use."""
         text = _text(form.name, form)
 
@@ -125,8 +125,8 @@ def region_routes(service: Service) -> APIRouter:
         await service.do(put)
         return _describe_region(form.name, text, shared=False)
 
-    @routes.put("/{name}", response_model=responses.ChangedRegionAnswer)
-    async def put(name: str, form: request_bodies.ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.put("/{name}", response_model=schemas.ChangedRegionAnswer)
+    async def put(name: str, form: schemas.ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Changes or creates a region."""
         text = _text(name, form)
 
@@ -142,8 +142,8 @@ def region_routes(service: Service) -> APIRouter:
         """Deletes a region; subscriptions that use it keep its shape."""
         await service.remove_region(name, user=access.user)
 
-    @routes.post("/import", response_model=responses.ImportAnswer)
-    async def import_regions(form: request_bodies.FeaturesForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/import", response_model=schemas.ImportAnswer)
+    async def import_regions(form: schemas.FeaturesForm, access: SubscribeAccess) -> dict[str, Any]:
         """Imports the regions of a GeoJSON file; the answer lists invalid ones."""
         space = service.stream.space
         regions, rejected = await asyncio.to_thread(_parse_regions, form.features, space)
@@ -156,7 +156,7 @@ def region_routes(service: Service) -> APIRouter:
         await service.do(put_all)
         return {"added": list(regions), "refused": rejected}
 
-    def _text(name: str, form: request_bodies.RegionForm) -> str:
+    def _text(name: str, form: schemas.RegionForm) -> str:
         region = form.text if form.text is not None else geojson_to_text(form.geojson)
         return validate_region(name, region, service.stream.space)
 

@@ -1,40 +1,210 @@
-"""Subscriptions over HTTP."""
+"""Subscriptions over HTTP: templates and trials before them, themselves, and their targets."""
 
-from collections.abc import Sequence
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from sqlite3 import Connection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from ensue.errors import EnsueError
-from ensue.service.access import ADMIN
+from ensue.errors import EnsueError, QueryError
+from ensue.service import secrets as signing
+from ensue.service.access import Principal
+from ensue.service.errors import ConflictError, NotFoundError
+from ensue.service.event_columns import format_time
 from ensue.service.service import Service
-from ensue.service.store import journal
+from ensue.service.store import journal, target_store
 from ensue.service.store.journal import read_counters
-from ensue.service.subscription_view import UserSubscription
-from ensue.service.web import request_bodies, responses
+from ensue.service.store.user_store import ADMIN
+from ensue.service.subscription_catalog import SubscriptionRequest, UserSubscription
+from ensue.service.templates import TEMPLATES, fill_template
+from ensue.service.templates.template import FilledTemplate
+from ensue.service.web import schemas
+from ensue.service.web.event_routes import read_page
 from ensue.service.web.guard import QuerySlots, ReadAccess, SubscribeAccess
 from ensue.service.web.problem_details import describe_problem
 from ensue.service.web.region_routes import parse_regions
-from ensue.service.web.sse import After, Page, read_page
-from ensue.service.web.target_routes import list_target_views
+from ensue.service.web.schemas import (
+    After,
+    Id,
+    ListAnswer,
+    Page,
+    RedeliverForm,
+    RotateForm,
+    TargetAnswer,
+    TargetForm,
+    ValuesForm,
+    format_epoch,
+)
+
+
+def template_routes(service: Service) -> APIRouter:
+    """Adds /templates."""
+    routes = APIRouter(prefix="/templates", tags=["before subscribing"])
+
+    @routes.get("", response_model=ListAnswer)
+    async def templates(_: ReadAccess) -> dict[str, Any]:
+        """Lists the templates that fit the stream, with parameters, units and defaults."""
+        return {"items": list_templates(service)}
+
+    @routes.post("/{name}", response_model=FilledTemplate)
+    async def template(name: str, form: ValuesForm, _: ReadAccess) -> FilledTemplate:
+        """Fills in a template; the resulting text can be edited."""
+        return fill_template(name, form.values, service.columns.template_stream)
+
+    return routes
+
+
+def list_templates(service: Service) -> list[dict[str, Any]]:
+    """Lists the templates that fit the stream, with its units of time and space."""
+    stream = service.columns.template_stream
+    fitting = []
+    for template in TEMPLATES.values():
+        with suppress(QueryError):  # it needs locations or objects that the stream lacks
+            fitting.append(asdict(template.on(stream)))
+    return fitting
+
+
+T = TypeVar("T")
+
+
+def target_routes(service: Service) -> APIRouter:
+    """Adds /targets and those of a subscription."""
+    routes = APIRouter(tags=["targets"])
+
+    async def own(id: int, access: Principal) -> target_store.Target:
+        return await service.look(lambda db: _get_own(db, id, access.user))
+
+    async def shown(id: int, access: Principal, *, secrets: bool = False) -> dict[str, Any]:
+        def find(db: Connection) -> dict[str, Any]:
+            subscription = _get_own(db, id, access.user).subscription
+            views = list_target_views(db, access.user, subscription, secrets=secrets)
+            return next(view for view in views if view["id"] == id)
+
+        return await service.look(find)
+
+    async def change(id: int, access: Principal, action: str, work: Callable[..., T], *values: object) -> T:
+        """Changes a target and records it in one transaction, then wakes the dispatcher."""
+
+        def do(db: Connection) -> tuple[int, T]:
+            target = _get_own(db, id, access.user)
+            journal.record_action(db, access.user, action, f"target {id}", target.kind)
+            return target.subscription, work(db, id, *values, now=time.time())
+
+        subscription, result = await service.do(do)
+        service.dispatcher.wake({subscription})
+        return result
+
+    @routes.get("/subscriptions/{id}/targets", response_model=ListAnswer)
+    async def list_targets(id: Id, access: ReadAccess) -> dict[str, Any]:
+        """Lists the targets of a subscription."""
+        await service.subscription(id, user=access.user)
+        return {"items": await service.look(lambda db: list_target_views(db, access.user, id))}
+
+    @routes.post("/subscriptions/{id}/targets", status_code=201, response_model=TargetAnswer)
+    async def add(id: Id, form: TargetForm, access: SubscribeAccess) -> dict[str, Any]:
+        """Adds a target for the later notifications of a subscription."""
+        target = await service.add_target(id, form.kind, form.config, user=access.user, trusted=access.may(ADMIN))
+        return await shown(target, access, secrets=True)
+
+    @routes.delete("/targets/{id}", status_code=204)
+    async def remove(id: Id, access: SubscribeAccess) -> None:
+        """Deletes a target."""
+        await change(id, access, "remove target", lambda db, _, **__: target_store.remove_target(db, id))
+
+    @routes.post("/targets/{id}/rotate", response_model=TargetAnswer)
+    async def rotate(id: Id, form: RotateForm, access: SubscribeAccess) -> dict[str, Any]:
+        """Creates a new secret for a webhook; the previous one stays valid for a while."""
+        if (await own(id, access)).kind != "webhook":
+            raise ConflictError(f"target {id} is not a webhook, and has no secret")
+        secret = await change(id, access, "rotate secret", rotate_secret, form.keep)
+        return {**await shown(id, access), "secret": secret}
+
+    @routes.post("/targets/{id}/on", response_model=TargetAnswer)
+    async def on(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+        """Retries a target immediately, whether it was switched off or failing."""
+        await change(id, access, "switch on", target_store.switch_on)
+        return await shown(id, access)
+
+    @routes.post("/targets/{id}/off", response_model=TargetAnswer)
+    async def off(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+        """Stops deliveries to a target until it is switched on; pending notifications wait."""
+        await change(id, access, "switch off", target_store.switch_off, "switched off by the user")
+        return await shown(id, access)
+
+    @routes.post("/targets/{id}/redeliver", response_model=dict[str, list[int]])
+    async def redeliver(id: Id, form: RedeliverForm, access: SubscribeAccess) -> dict[str, Any]:
+        """Sends notifications again: those of these numbers, or all dead letters."""
+        numbers = await change(id, access, "redeliver", target_store.redeliver, form.numbers)
+        return {"numbers": list(numbers)}
+
+    @routes.get("/targets/{id}/dead", response_model=ListAnswer)
+    async def dead(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> dict[str, Any]:
+        """Lists the dead letters of a target."""
+        await own(id, access)
+        letters = await service.look(lambda db: target_store.list_dead_letters(db, id, after=after, limit=limit))
+        return {"items": [{**asdict(letter), "at": format_time(letter.at)} for letter in letters]}
+
+    return routes
+
+
+def list_target_views(db: Connection, user: int, subscription: int, *, secrets: bool = False) -> list[dict[str, Any]]:
+    """Returns the targets of a subscription as JSON; with secrets only when they are created."""
+    views = []
+    for target in target_store.list_target_states(db, user, subscription):
+        views.append(view_target(target))
+        if secrets and target.kind == "webhook":
+            views[-1]["secret"] = next((each.text for each in _secrets(db, target.id)), None)
+    return views
+
+
+def view_target(target: target_store.TargetState) -> dict[str, Any]:
+    """Returns a target as JSON, without its secrets."""
+    view = asdict(target)
+    del view["user"], view["secrets"]
+    times = {"next_at": format_epoch(target.next_at), "created": format_epoch(target.created)}
+    return view | times
+
+
+def _get_own(db: Connection, id: int, user: int) -> target_store.Target:
+    """Returns a target of a user; targets of others are reported as missing."""
+    target = target_store.get_target(db, id)
+    if target.user != user:
+        raise NotFoundError(f"there is no target {id}")
+    return target
+
+
+def rotate_secret(db: Connection, id: int, keep: float, *, now: float) -> str:
+    """Gives a webhook a new secret; the previous one stays valid for `keep` seconds."""
+    fresh = signing.new_secret()
+    secrets = signing.rotate_secrets(_secrets(db, id), fresh, now, keep)
+    target_store.change_secrets(db, id, signing.encode_secrets(secrets), now=now)
+    return fresh
+
+
+def _secrets(db: Connection, id: int) -> tuple[signing.SigningSecret, ...]:
+    return signing.decode_secrets(json.loads(target_store.get_target(db, id).secrets))
 
 
 def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /check and /trial."""
     routes = APIRouter(tags=["before subscribing"])
 
-    @routes.post("/check", response_model=responses.CheckAnswer)
-    async def check(form: request_bodies.QueryForm, access: ReadAccess) -> dict[str, Any]:
+    @routes.post("/check", response_model=schemas.CheckAnswer)
+    async def check(form: schemas.QueryForm, access: ReadAccess) -> dict[str, Any]:
         """Checks a subscription; the problem of an invalid one has the position of the error."""
         warnings = await service.check(**form_arguments(form), user=access.user)
         return {"ok": True, "warnings": warnings}
 
-    @routes.post("/trial", response_model=responses.TrialAnswer)
-    async def trial(form: request_bodies.TrialForm, access: ReadAccess) -> Response:
+    @routes.post("/trial", response_model=schemas.TrialAnswer)
+    async def trial(form: schemas.TrialForm, access: ReadAccess) -> Response:
         """Reports how often a subscription would have matched the stored events."""
         async with turns.acquire(access.user):
             result = await service.trial(**form_arguments(form), since=form.since, user=access.user)
@@ -48,18 +218,17 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
             "seconds": result.seconds,
             "cut": result.cut,
         }
-        return responses.join_bodies(fields, "matches", result.matches)
+        return schemas.join_bodies(fields, "matches", result.matches)
 
     return routes
 
 
-def form_arguments(form: request_bodies.QueryForm) -> dict[str, Any]:
+def form_arguments(form: schemas.QueryForm) -> dict[str, Any]:
     """Converts a form to arguments of the service."""
     regions = None if form.regions is None else parse_regions(form.regions)
     return {**form.model_dump(include={"text", "template", "values", "language"}), "regions": regions}
 
 
-Id = Annotated[int, Path(description="id of the subscription", ge=0, lt=1 << 63)]
 State = Literal["active", "paused", "ended"]
 KEY = Annotated[
     str | None,
@@ -74,58 +243,63 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
         return (await service.look(lambda db: _describe_subscriptions(db, [subscription], secrets=secrets)))[0]
 
-    async def encode_once(answer: dict[str, Any], user: int, key: str | None) -> str:
-        """Encodes an answer; a repeated idempotency key gets the first one."""
-        body = orjson.dumps(answer).decode()
-        if key is None:
-            return body
-        return await service.do(lambda db: journal.complete_answer(db, user, key, body))
+    async def build(form: schemas.SubscriptionForm, access: Principal) -> SubscriptionRequest:
+        arguments = form.model_dump(include={"name", "expires", "quiet", "targets"}) | form_arguments(form)
+        return await service.build_request(**arguments, user=access.user, trusted=access.may(ADMIN))
 
-    @routes.post("/subscriptions", status_code=201, response_model=responses.SubscriptionAnswer)
+    def encode(db: Connection, created: Sequence[UserSubscription]) -> list[bytes]:
+        return [orjson.dumps(each) for each in _describe_subscriptions(db, created, secrets=True)]
+
+    @routes.post("/subscriptions", status_code=201, response_model=schemas.SubscriptionAnswer)
     async def subscribe(
-        form: request_bodies.SubscriptionForm, access: SubscribeAccess, request: Request, key: KEY = None
+        form: schemas.SubscriptionForm, access: SubscribeAccess, request: Request, key: KEY = None
     ) -> Response:
         """Creates a subscription from a text or a template; it sees all later events."""
         digest = journal.compute_digest(b"subscribe", await request.body())
-        created = await service.subscribe(
-            **_arguments(form), user=access.user, idempotency_key=key, digest=digest, trusted=access.may(ADMIN)
-        )
-        body = await encode_once(await shown(created, secrets=True), access.user, key)
-        where = {"location": f"/api/v1/subscriptions/{created.id}"}
-        return Response(body, 201, headers=where, media_type=responses.MEDIA)
+        wanted, catalog = await build(form, access), service.core.catalog
 
-    @routes.post("/subscriptions/bulk", response_model=responses.BulkAnswer)
+        def create(db: Connection) -> str:
+            return encode(db, [catalog.subscribe(db, wanted)])[0].decode()
+
+        body = await service.do(lambda db: journal.answer_once(db, access.user, key, digest, partial(create, db)))
+        where = {"location": f"/api/v1/subscriptions/{orjson.loads(body)['id']}"}
+        return Response(body, 201, headers=where, media_type=schemas.MEDIA)
+
+    @routes.post("/subscriptions/bulk", response_model=schemas.BulkAnswer)
     async def subscribe_each(
-        form: request_bodies.BulkForm, access: SubscribeAccess, request: Request, key: KEY = None
+        form: schemas.BulkForm, access: SubscribeAccess, request: Request, key: KEY = None
     ) -> Response:
         """Creates many subscriptions in one transaction, skipping invalid ones.
 
         The answer has a subscription or a problem for each.
         """
         digest = journal.compute_digest(b"bulk", await request.body())
-        requests = [_item(item) for item in form.items]
-        outcomes = iter(
-            await service.subscribe_each(
-                [each for each in requests if not isinstance(each, Exception)],
-                user=access.user,
-                idempotency_key=key,
-                digest=digest,
-                trusted=access.may(ADMIN),
-            )
-        )
-        results = [each if isinstance(each, Exception) else next(outcomes) for each in requests]
-        created = [each for each in results if isinstance(each, UserSubscription)]
-        views = iter(await service.look(lambda db: _describe_subscriptions(db, created, secrets=True)))
-        items = [
-            {"problem": describe_problem(each).content}
-            if isinstance(each, Exception)
-            else {"subscription": next(views)}
-            for each in results
-        ]
-        answer = {"made": len(created), "refused": len(results) - len(created), "items": items}
-        return Response(await encode_once(answer, access.user, key), media_type=responses.MEDIA)
+        several: list[SubscriptionRequest | Exception] = []
+        for item in form.items:
+            try:
+                several.append(await build(schemas.SubscriptionForm.model_validate(item), access))
+            except ValidationError as error:
+                several.append(RequestValidationError(error.errors()))
+            except EnsueError as error:
+                several.append(error)
 
-    @routes.get("/subscriptions", response_model=responses.SubscriptionPage)
+        def create(db: Connection) -> str:
+            outcomes = service.core.catalog.subscribe_each(db, access.user, several)
+            created = [each for each in outcomes if isinstance(each, UserSubscription)]
+            views = iter(encode(db, created))
+            items = [
+                b'{"problem":%b}' % orjson.dumps(describe_problem(each).content)
+                if isinstance(each, Exception)
+                else b'{"subscription":%b}' % next(views)
+                for each in outcomes
+            ]
+            fields = {"made": len(created), "refused": len(outcomes) - len(created)}
+            return bytes(schemas.join_bodies(fields, "items", items).body).decode()
+
+        body = await service.do(lambda db: journal.answer_once(db, access.user, key, digest, partial(create, db)))
+        return Response(body, media_type=schemas.MEDIA)
+
+    @routes.get("/subscriptions", response_model=schemas.SubscriptionPage)
     async def subscriptions(
         access: ReadAccess,
         state: Annotated[State | None, Query(description="by default all that have not ended")] = None,
@@ -137,13 +311,13 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         items = await service.look(lambda db: _describe_subscriptions(db, page))
         return {"items": items, "next": page[-1].id if len(page) == limit else None}
 
-    @routes.get("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
+    @routes.get("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
     async def subscription(id: Id, access: ReadAccess) -> dict[str, Any]:
         """Returns a subscription with its counters."""
         return await shown(await service.subscription(id, user=access.user))
 
-    @routes.patch("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
-    async def change(id: Id, form: request_bodies.ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.patch("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
+    async def change(id: Id, form: schemas.ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
         """Changes a subscription; a new text or new regions discard its partial matches."""
         changes = form.model_dump(exclude_unset=True)
         if form.regions is not None:
@@ -153,22 +327,22 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
                 del changes[name]  # null means unchanged
         return await shown(await service.change(id, **changes, user=access.user))
 
-    @routes.delete("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
+    @routes.delete("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
     async def cancel(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Ends a subscription; its notifications stay until their retention ends."""
         return await shown(await service.cancel(id, user=access.user))
 
-    @routes.post("/subscriptions/{id}/pause", response_model=responses.SubscriptionAnswer)
+    @routes.post("/subscriptions/{id}/pause", response_model=schemas.SubscriptionAnswer)
     async def pause(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Pauses a subscription and discards its partial matches."""
         return await shown(await service.pause(id, user=access.user))
 
-    @routes.post("/subscriptions/{id}/resume", response_model=responses.SubscriptionAnswer)
+    @routes.post("/subscriptions/{id}/resume", response_model=schemas.SubscriptionAnswer)
     async def resume(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Resumes a paused subscription, starting with the next events."""
         return await shown(await service.resume(id, user=access.user))
 
-    @routes.get("/subscriptions/{id}/notes", response_model=responses.NotificationPage)
+    @routes.get("/subscriptions/{id}/notes", response_model=schemas.NotificationPage)
     async def notes(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> Response:
         """Lists the notifications of a subscription after a number."""
         await service.subscription(id, user=access.user)
@@ -183,29 +357,9 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def why_not(id: Id, access: ReadAccess) -> Response:
         """Reports how far recent events got, and which condition rejected them."""
         async with turns.acquire(access.user):
-            return responses.encode_json(await service.why_not(id, user=access.user))
+            return schemas.encode_json(await service.why_not(id, user=access.user))
 
     return routes
-
-
-def _item(item: dict[str, Any]) -> dict[str, Any] | Exception:
-    """Validates a subscription; returns arguments of the service, or the error."""
-    try:
-        return _arguments(request_bodies.SubscriptionForm.model_validate(item))
-    except ValidationError as error:
-        return RequestValidationError(error.errors())
-    except EnsueError as error:
-        return error
-
-
-def _arguments(form: request_bodies.SubscriptionForm) -> dict[str, Any]:
-    return {
-        **form_arguments(form),
-        "name": form.name,
-        "expires": form.expires,
-        "quiet": form.quiet,
-        "targets": [target.model_dump() for target in form.targets],
-    }
 
 
 def _describe_subscriptions(
