@@ -15,7 +15,7 @@ from ensue.geo.geometry import build_hull, evaluate_relation
 from ensue.geo.geometry import parse_region as region_of
 from ensue.ir.subscription import EventTest, Predicate, PredicateType, Region, RegionTest, SpatialRelation
 from ensue.ir.values import compare
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.vector.event_table import StreamSchema, create_schema
 from ensue.vector.geo_regions import Regions
 

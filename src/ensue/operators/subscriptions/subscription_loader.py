@@ -17,7 +17,7 @@ from ensue.operators.subscriptions.catalog.change import ChangeFile
 from ensue.operators.subscriptions.catalog.version_pins import find_used_versions
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
+from ensue.operators.subscriptions.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.options import Limits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema

@@ -14,11 +14,11 @@ from ensue.errors import StateError
 from ensue.kernels import hashing
 from ensue.kernels.network_tables import NetworkEvents
 from ensue.operators.subscriptions.member_registry import Usage
-from ensue.operators.subscriptions.network.network_state import NetworkMatches, NetworkState
+from ensue.operators.subscriptions.network_state import NetworkMatches, NetworkState
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.operators.subscriptions.templates.template_engine import TemplateMatches
-from ensue.operators.subscriptions.templates.template_state import TemplateState
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
+from ensue.operators.subscriptions.template_engine import TemplateMatches
+from ensue.operators.subscriptions.template_state import TemplateState
+from ensue.operators.subscriptions.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.options import Limits
 from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
 from ensue.runtime.event_buffer import EventBuffer

@@ -26,7 +26,7 @@ from ensue.operators.subscriptions.subscription_set import (
     return_subscription_set,
     take_subscription_set,
 )
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
+from ensue.operators.subscriptions.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery

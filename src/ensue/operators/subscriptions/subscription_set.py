@@ -30,11 +30,11 @@ from ensue.ir.subscription import (
 from ensue.ir.values import format_duration
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.kernels.regions import RegionTable
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.catalog.change import ChangeKind, SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Member, MemberRegistry, hash_name
-from ensue.operators.subscriptions.network.network_table import NetworkTable, iterate_leaves
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
-from ensue.operators.subscriptions.templates.template_table import TemplateTable, is_pattern
+from ensue.operators.subscriptions.network_table import NetworkTable, iterate_leaves
+from ensue.operators.subscriptions.template_table import TemplateTable, is_pattern
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.subscription_joins import NetworkRoot, TimeUnits, is_unbounded, plan_network
 from ensue.runtime.query_spec import SubscriptionsSpec
@@ -82,7 +82,7 @@ class SubscriptionSet:
         schema = self.shape.schema
         places = None if schema.location is None else read_places(events, schema)
         rows, slots = self.index.route(events, places)
-        return rows, self.nodes.leaf_of.array[slots]
+        return rows, self.nodes.leaf_of["node"][slots]
 
     def take(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
         """Applies a change at the stream time `now`; a QueryError leaves the set unchanged."""
@@ -144,7 +144,7 @@ class SubscriptionSet:
         self.refused.pop(name, None)
         if self.patterns.cancel(name):
             return
-        member = self.members.pop(name, None)
+        member = self.members.pop(name)
         if member is not None:  # otherwise it was left out when it was added
             self.nodes.cancel(member.number)
 
@@ -233,9 +233,7 @@ class SubscriptionSet:
             "subscriptions": len(self),
             "patterns": len(self.patterns),
             "shapes": len(self.patterns.shapes),
-            "nodes": len(self.nodes.rows),
-            "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
-            "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),
+            **self.nodes.counters(),
         }
 
 

@@ -23,8 +23,8 @@ from ensue.ir.subscription import (
     get_subexpressions,
 )
 from ensue.ir.values import to_instant, to_microseconds
-from ensue.operators.subscriptions.predicate_index.constraints import PredicateReaders
-from ensue.operators.subscriptions.predicate_index.field_values import IndexFields
+from ensue.operators.subscriptions.atom_constraints import PredicateReaders
+from ensue.operators.subscriptions.field_values import IndexFields
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.registry import NO_REGIONS, PATTERNS, detect_language, get_language

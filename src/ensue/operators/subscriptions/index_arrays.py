@@ -1,9 +1,8 @@
-"""The growing arrays of the index and of the network, and their files."""
+"""The growing arrays of the predicate index, and their files."""
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +10,9 @@ import numpy.typing as npt
 from ensue.kernels import predicate_index_arrays, predicate_index_hash, predicate_index_updates
 from ensue.kernels.predicate_index_arrays import SKETCH, Atoms
 from ensue.kernels.predicate_index_hash import FILTER_BITS, LARGE, UNIT, HashTable
+from ensue.operators.subscriptions.growing_columns import map_arrays, save_arrays
 
 Array = npt.NDArray[Any]
-K = TypeVar("K")
-V = TypeVar("V")
 
 _FIRST_KEYS = 1 << 10
 _FULL_AGAIN = 0.4  # largest load factor after a rebuild
@@ -165,101 +163,17 @@ class IndexArrays:
             self.rebuild(size)
 
     def save(self, folder: Path) -> None:
-        for name in (*_ROWS, *_TABLE, *_OLD, *_FIXED):
-            np.save(folder / f"{name}.npy", self._arrays[name], allow_pickle=False)
+        save_arrays(folder, self._arrays)
 
     @classmethod
     def open(cls, folder: Path) -> "IndexArrays":
         """Maps the files; changes stay in memory."""
-        arrays = {}
-        for name in (*_ROWS, *_TABLE, *_OLD, *_FIXED):
-            path = folder / f"{name}.npy"
-            arrays[name] = np.load(path) if name in _FIXED else map_array(path)
-        return cls(arrays)
+        return cls(map_arrays(folder, (*_ROWS, *_TABLE, *_OLD, *_FIXED)))
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self._arrays.values())
 
 
-def map_array(path: Path) -> Array:
-    """Maps a saved array copy-on-write; an empty one is loaded, since it cannot be mapped."""
-    mapped = np.load(path, mmap_mode="c")
-    return np.asarray(mapped) if mapped.size else np.asarray(np.load(path))
-
-
 def _new_table(size: int) -> tuple[Array, Array, Array]:
     return (np.zeros(size, np.uint64), np.zeros(size, np.int32), np.zeros(size * FILTER_BITS // 64, np.uint64))
-
-
-class GrowingArray:
-    """An array with spare rows, which doubles when it is full.
-
-    >>> rows = GrowingArray((2,), np.int32, fill=-1)
-    >>> rows.add(), rows.add()
-    (0, 1)
-    >>> rows.array[1] = (3, 4)
-    >>> rows.used.tolist()
-    [[-1, -1], [3, 4]]
-    """
-
-    def __init__(self, width: tuple[int, ...], dtype: Any, fill: Any = 0, room: int = 16) -> None:
-        self.array: npt.NDArray[Any] = np.full((room, *width), fill, dtype)
-        self.fill = fill
-        self.count = 0
-
-    def add(self, rows: int = 1) -> int:
-        """Appends rows and returns the number of the first."""
-        first = self.count
-        self.count += rows
-        if self.count > len(self.array):
-            room = max(self.count, 2 * len(self.array))
-            more = np.full((room, *self.array.shape[1:]), self.fill, self.array.dtype)
-            more[:first] = self.array[:first]
-            self.array = more
-        return first
-
-    @property
-    def used(self) -> npt.NDArray[Any]:
-        return self.array[: self.count]
-
-
-class SavedMapping(MutableMapping[K, V]):
-    """A mapping in files that are read on demand, with the changes since in memory."""
-
-    def __init__(self, count: int) -> None:
-        self._changed: dict[K, V | None] = {}  # None: removed
-        self._count = self._saved_count = count
-
-    @abstractmethod
-    def _read(self, key: K) -> V | None:
-        """Returns the saved value of a key."""
-
-    @abstractmethod
-    def _saved_keys(self) -> Iterator[K]: ...
-
-    def __getitem__(self, key: K) -> V:
-        value = self._changed[key] if key in self._changed else self._read(key)
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self._count += key not in self
-        self._changed[key] = value
-
-    def __delitem__(self, key: K) -> None:
-        if key not in self:
-            raise KeyError(key)
-        if self._saved_count:
-            self._changed[key] = None
-        else:
-            del self._changed[key]
-        self._count -= 1
-
-    def __iter__(self) -> Iterator[K]:
-        yield from (key for key in self._saved_keys() if key not in self._changed)
-        yield from (key for key, value in self._changed.items() if value is not None)
-
-    def __len__(self) -> int:
-        return self._count

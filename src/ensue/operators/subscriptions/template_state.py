@@ -13,14 +13,14 @@ import pyarrow as pa
 from ensue.engine.memory_budget import get_machine_memory
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.operators.subscriptions.member_registry import Usage
-from ensue.operators.subscriptions.templates.query_template import TemplateId
-from ensue.operators.subscriptions.templates.template_engine import (
+from ensue.operators.subscriptions.query_template import TemplateId
+from ensue.operators.subscriptions.template_engine import (
     SelectedMatches,
     TemplateEngine,
     TemplateMatches,
     select_matches,
 )
-from ensue.operators.subscriptions.templates.template_table import PatternMember, TemplateTable
+from ensue.operators.subscriptions.template_table import PatternMember, TemplateTable
 from ensue.options import Limits
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.vector.event_table import get_end_times
@@ -49,8 +49,7 @@ class TemplateState:
         """Matches the next events, of which `rows` are routed to the patterns `numbers`."""
         results = []
         for running, own_rows, own_numbers in self._split_by_engine(rows, numbers, versions):
-            keys = self.table.keys.array[own_numbers]
-            places = self.table.places.array[own_numbers]
+            keys, places = self.table.rows["key"][own_numbers], self.table.rows["place"][own_numbers]
             with self._meter(running):
                 results.append(running.process(events, first, own_rows, keys, places))
         if events.num_rows and self.running:
@@ -73,8 +72,7 @@ class TemplateState:
         owner = np.repeat(np.arange(len(begins)), np.diff([*begins, len(rows)]))
         groups: dict[TemplateEngine, list[int]] = {}
         for place, number in enumerate(numbers[begins].tolist()):
-            member = self.table.by_number[number]
-            assert member is not None
+            member = self.table.by_key[int(self.table.rows["key"][number])]
             groups.setdefault(self._get_engine(member), []).append(place)
         for running, places in groups.items():
             selected = np.zeros(len(begins), np.bool_)

@@ -11,15 +11,15 @@ import numpy.typing as npt
 from ensue.errors import QueryError
 from ensue.ir.subscription import EventTest, SpatialRelation
 from ensue.kernels.predicate_index_arrays import AMONG, AMONG_LAST, LATE, OPS, REGION, UNLIKE, WITHIN
-from ensue.operators.subscriptions.predicate_index.constraints import (
+from ensue.operators.subscriptions.atom_constraints import (
     NO_TYPE,
     AtomConstraints,
     FieldConstraint,
     PredicateReaders,
     TypeGroups,
 )
-from ensue.operators.subscriptions.predicate_index.field_values import IndexFields, ResidualTests
-from ensue.operators.subscriptions.predicate_index.sortable_encoding import EVERYTHING, AtomTextCodes
+from ensue.operators.subscriptions.field_values import IndexFields, ResidualTests
+from ensue.operators.subscriptions.sortable_encoding import EVERYTHING, AtomTextCodes
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.geo_regions import Regions

@@ -13,11 +13,11 @@ from ensue.errors import QueryError
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import Query
 from ensue.ir.subscription import EventTest
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
-from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
-from ensue.operators.subscriptions.templates.query_template import QueryTemplate, TemplateId, find_template
-from ensue.operators.subscriptions.templates.template_atoms import EVERY_EVENT, Values
+from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns
+from ensue.operators.subscriptions.query_template import QueryTemplate, TemplateId, find_template
+from ensue.operators.subscriptions.template_atoms import EVERY_EVENT, Values
 from ensue.parser.registry import PATTERNS, detect_language, get_language
 from ensue.parser.subscribed_patterns import parse_subscribed_query
 from ensue.vector.event_table import StreamSchema
@@ -59,20 +59,16 @@ class TemplateTable:
     The index routes events to network leaves and to patterns: `leaf_of` maps slots to both.
     """
 
-    def __init__(self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingArray, streaming: bool) -> None:
+    def __init__(self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingColumns, streaming: bool) -> None:
         self.shape = shape
         self.index = index
         self.leaf_of = leaf_of
         self.streaming = streaming
         self.members: dict[str, PatternMember] = {}
         self.by_key: dict[int, PatternMember] = {}
-        self.by_number: list[PatternMember | None] = []
         self.shapes: dict[TemplateId, QueryTemplate] = {}
         self.cancelled = 0  # cancellations so far; states drop what they hold when it changes
-        self._free: list[int] = []
-        self.keys = GrowingArray((), np.int64)
-        self._since = GrowingArray((), np.int64)
-        self.places = GrowingArray((), np.int64)
+        self.rows = GrowingColumns(key=Column(np.int64), since=Column(np.int64), place=Column(np.int64))  # by number
 
     def __len__(self) -> int:
         return len(self.members)
@@ -101,22 +97,14 @@ class TemplateTable:
             raise QueryError(f"'{name}' and '{self.by_key[key].name}' have the same hash", hint="give it another name")
         shape = self.shapes.setdefault(compiled.shape.id, compiled.shape)
         shape.users += 1
-        number = self._free.pop() if self._free else self._new()
+        number = self.rows.take()
         place = shape.constants.add(compiled.constants)
         member = PatternMember(name, compiled.text, number, key, identity, version, shape, place, slots)
-        self.members[name] = self.by_key[key] = self.by_number[number] = member
-        self.keys.array[number], self._since.array[number] = key, version
-        self.places.array[number] = place
+        self.members[name] = self.by_key[key] = member
+        self.rows["key"][number], self.rows["since"][number], self.rows["place"][number] = key, version, place
         for slot in slots:
-            if slot >= self.leaf_of.count:
-                self.leaf_of.add(slot + 1 - self.leaf_of.count)
-            self.leaf_of.array[slot] = FIRST - number
-
-    def _new(self) -> int:
-        self.by_number.append(None)
-        self._since.add()
-        self.places.add()
-        return self.keys.add()
+            self.leaf_of.reach(slot + 1)
+            self.leaf_of["node"][slot] = FIRST - number
 
     def cancel(self, name: str) -> bool:
         """Removes a subscription; returns whether it existed."""
@@ -125,10 +113,9 @@ class TemplateTable:
             return False
         for slot in member.slots:
             self.index.cancel(slot)
-            self.leaf_of.array[slot] = -1
+            self.leaf_of["node"][slot] = -1
         del self.by_key[member.key]
-        self.by_number[member.number] = None
-        self._free.append(member.number)
+        self.rows.unused.append(member.number)
         member.shape.constants.drop(member.place)
         member.shape.users -= 1
         if not member.shape.users:
@@ -138,11 +125,11 @@ class TemplateTable:
 
     def sees(self, numbers: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
         """Returns whether subscriptions see events that these versions routed."""
-        return np.asarray(versions >= self._since.array[numbers])
+        return np.asarray(versions >= self.rows["since"][numbers])
 
     def key_groups(self, numbers: Ints, key_groups: int) -> Ints:
         """Returns the task of each."""
-        return (self.keys.array[numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
+        return (self.rows["key"][numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
 
     def key_group_bits(self, numbers: Ints, key_groups: int) -> npt.NDArray[np.uint64]:
         """Returns the task of each, modulo 64, as a bit."""

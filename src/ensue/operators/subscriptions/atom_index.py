@@ -15,11 +15,11 @@ from ensue.ir.subscription import EventTest
 from ensue.kernels import predicate_index, predicate_index_arrays, predicate_index_updates
 from ensue.kernels.polygons import RINGS, RegionTable
 from ensue.kernels.predicate_index_arrays import LATE
-from ensue.operators.subscriptions.predicate_index.constraints import TypeGroups
-from ensue.operators.subscriptions.predicate_index.encoding import WORDS, AtomEncoder
-from ensue.operators.subscriptions.predicate_index.field_values import REAL, ResidualTests, encode_field_values
-from ensue.operators.subscriptions.predicate_index.index_arrays import IndexArrays
-from ensue.operators.subscriptions.predicate_index.sortable_encoding import AtomTextCodes
+from ensue.operators.subscriptions.atom_constraints import TypeGroups
+from ensue.operators.subscriptions.atom_encoder import WORDS, AtomEncoder
+from ensue.operators.subscriptions.field_values import REAL, ResidualTests, encode_field_values
+from ensue.operators.subscriptions.index_arrays import IndexArrays
+from ensue.operators.subscriptions.sortable_encoding import AtomTextCodes
 from ensue.vector.arrow_numpy import as_read_only
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.geo_columns import EventPlaces

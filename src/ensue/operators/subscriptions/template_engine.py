@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ensue.engine.engine import FEW_CODES, Engine
 from ensue.operators.subscriptions.member_registry import CpuMeter, estimate_shares
-from ensue.operators.subscriptions.templates.query_template import QueryTemplate
-from ensue.operators.subscriptions.templates.template_table import PatternMember, TemplateTable
+from ensue.operators.subscriptions.query_template import QueryTemplate
+from ensue.operators.subscriptions.template_table import PatternMember, TemplateTable
 from ensue.options import Limits
 from ensue.projection.match_table import filter_matches
 from ensue.projection.trigger_limits import get_last_rows, limit_matches

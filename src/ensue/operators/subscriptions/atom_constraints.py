@@ -12,8 +12,8 @@ from ensue.errors import QueryError
 from ensue.ir.expression import Constant
 from ensue.ir.subscription import EventTest, Predicate, PredicateType, VariableField
 from ensue.ir.values import to_instant, to_microseconds
-from ensue.operators.subscriptions.predicate_index.field_values import REAL, IndexField, IndexFields
-from ensue.operators.subscriptions.predicate_index.sortable_encoding import (
+from ensue.operators.subscriptions.field_values import REAL, IndexField, IndexFields
+from ensue.operators.subscriptions.sortable_encoding import (
     GREATEST,
     LEAST,
     CountedIds,

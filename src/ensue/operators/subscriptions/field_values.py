@@ -11,13 +11,7 @@ from pyarrow import types
 
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.ir.subscription import Predicate
-from ensue.operators.subscriptions.predicate_index.sortable_encoding import (
-    LEAST,
-    UNKNOWN,
-    AtomTextCodes,
-    CountedIds,
-    encode_floats,
-)
+from ensue.operators.subscriptions.sortable_encoding import LEAST, UNKNOWN, AtomTextCodes, CountedIds, encode_floats
 from ensue.schema import ValueKind
 from ensue.vector import evaluation, functions, operators
 from ensue.vector.arrow_numpy import get_indices

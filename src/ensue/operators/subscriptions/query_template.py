@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,8 @@ from ensue.ir.canonical_form import canonical_form
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
-from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
-from ensue.operators.subscriptions.templates.template_atoms import TemplateAtoms, Values, build_template_atoms
+from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns
+from ensue.operators.subscriptions.template_atoms import TemplateAtoms, Values, build_template_atoms
 from ensue.options import Limits
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan, Role
 from ensue.planner.planner import choose_plan
@@ -35,6 +36,7 @@ from ensue.vector.event_table import StreamSchema
 
 Ints = npt.NDArray[np.int64]
 TemplateId = str  # equal for queries of one template, in every process
+_NUMBERS: dict[ValueKind, Any] = {ValueKind.INTEGER: np.int64, ValueKind.FLOAT: np.float64}
 _ARROW = {ValueKind.INTEGER: pa.int64(), ValueKind.FLOAT: pa.float64(), ValueKind.STRING: pa.string()}
 
 
@@ -101,47 +103,31 @@ class TemplateConstants:
     """The constants of all subscriptions of a template, one row for each."""
 
     def __init__(self, kinds: tuple[ValueKind, ...]) -> None:
-        self._kinds = kinds
-        self._numbers = [GrowingArray((), np.int64 if kind is ValueKind.INTEGER else np.float64) for kind in kinds]
-        self._texts: list[list[str | None]] = [[] for _ in kinds]
-        self._arrays: dict[int, pa.Array] = {}  # of texts, until a subscription is added
-        self._count = 0
-        self._free: list[int] = []
+        types = [_NUMBERS.get(kind, object) for kind in kinds]
+        self._rows = GrowingColumns(**{str(number): Column(type, fill=type()) for number, type in enumerate(types)})
+        self._texts: dict[str, pa.Array] = {}  # columns of texts, until a subscription is added
 
     def add(self, values: Values) -> int:
         """Stores the constants of a subscription and returns their row."""
-        if self._free:
-            row = self._free.pop()
-        else:
-            row = self._count
-            self._count += 1
-            for kind, numbers, texts in zip(self._kinds, self._numbers, self._texts, strict=True):
-                if kind is ValueKind.STRING:
-                    texts.append(None)
-                else:
-                    numbers.add()
-        for number, (kind, value) in enumerate(zip(self._kinds, values, strict=True)):
-            if kind is ValueKind.STRING:
-                assert isinstance(value, str)
-                self._texts[number][row] = value
-                self._arrays.pop(number, None)
-            else:
-                self._numbers[number].array[row] = value
+        row = self._rows.take()
+        for number, value in enumerate(values):
+            self._rows[str(number)][row] = value
+        self._texts.clear()
         return row
 
     def drop(self, row: int) -> None:
-        self._free.append(row)
+        self._rows.unused.append(row)
 
     def take(self, rows: Ints) -> list[pa.Array]:
         """Returns the constants of some rows as columns."""
         columns = []
-        for number, kind in enumerate(self._kinds):
-            if kind is ValueKind.STRING:
-                if number not in self._arrays:
-                    self._arrays[number] = pa.array(self._texts[number], pa.string())
-                columns.append(self._arrays[number].take(pa.array(rows)))
-            else:
-                columns.append(pa.array(self._numbers[number].array[rows]))
+        for name, values in self._rows.arrays.items():
+            if values.dtype != object:
+                columns.append(pa.array(values[rows]))
+                continue
+            if name not in self._texts:
+                self._texts[name] = pa.array(values[: self._rows.count], pa.string())
+            columns.append(self._texts[name].take(pa.array(rows)))
         return columns
 
 
