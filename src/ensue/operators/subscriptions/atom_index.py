@@ -15,11 +15,9 @@ from ensue.ir.subscription import EventTest
 from ensue.kernels import predicate_index, predicate_index_arrays, predicate_index_updates
 from ensue.kernels.polygons import RINGS, RegionTable
 from ensue.kernels.predicate_index_arrays import LATE
-from ensue.operators.subscriptions.atom_constraints import TypeGroups
-from ensue.operators.subscriptions.atom_encoder import WORDS, AtomEncoder
-from ensue.operators.subscriptions.field_values import REAL, ResidualTests, encode_field_values
+from ensue.operators.subscriptions.atom_encoder import NO_TYPE, WORDS, AtomEncoder
+from ensue.operators.subscriptions.field_values import REAL, AtomTextCodes, ResidualTests, encode_field_values
 from ensue.operators.subscriptions.index_arrays import IndexArrays
-from ensue.operators.subscriptions.sortable_encoding import AtomTextCodes
 from ensue.vector.arrow_numpy import as_read_only
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.geo_columns import EventPlaces
@@ -127,7 +125,7 @@ class AtomIndex:
         fields = writer.fields.all
         arrays.reach(dict.fromkeys(("kinds", "sketches", "seen"), len(fields)))
         arrays["kinds"][: len(fields)] = [field.kind in REAL for field in fields]
-        arrays.reach({"groups": len(writer.groups)})
+        arrays.reach({"groups": len(writer.texts) + 1})
         slots = np.empty(len(atoms), np.int32)
         done = 0
         while done < len(atoms):
@@ -139,7 +137,7 @@ class AtomIndex:
         return slots
 
     def cancel(self, slot: int) -> None:
-        """Removes an atom; its slot may be reused with another generation."""
+        """Removes an atom; its slot may be reused."""
         self._cancel(np.array([slot], np.int32))
 
     def _cancel(self, slots: Rows) -> None:
@@ -147,8 +145,7 @@ class AtomIndex:
         for slot in slots.tolist():
             self._check(slot)
         for slot in slots.tolist():
-            group = (int(arrays["access"][slot, 0]) >> 8) & ((1 << 28) - 1)
-            self._writer.give_back(self._tests(slot), group)
+            self._writer.give_back(self._tests(slot))
         predicate_index_updates.remove_atoms(arrays.table, arrays.atoms, slots)
         arrays.tidy()
 
@@ -165,10 +162,6 @@ class AtomIndex:
         top = self._arrays["atom_state"][predicate_index_arrays.SLOT_TOP]
         if not 0 <= slot < top or self._arrays["access"][slot, 0] < 0:
             raise KeyError(f"no atom has slot {slot}")
-
-    def generation(self, slot: int) -> int:
-        """Counts the earlier atoms of a slot."""
-        return int(self._arrays["generation"][slot])
 
     def broad(self, slot: int) -> bool:
         """Whether an atom requires at most a type, so that it matches very many events."""
@@ -245,7 +238,8 @@ class AtomIndex:
         values, numbers = encode_field_values(events, self._shape, fields.all, self._writer.texts)
         groups = np.zeros(len(values), np.int32)
         if fields.type_number >= 0:
-            groups = self._writer.groups.get_groups(values[:, fields.type_number])
+            codes = values[:, fields.type_number]  # below 0 if there is no type, or no atom has it
+            groups = np.maximum(codes + 1, NO_TYPE).astype(np.int32)
         x = y = np.zeros(0, np.float64)
         first = np.zeros(end - begin + 1, np.int64)
         if places is not None:
@@ -286,7 +280,6 @@ class AtomIndex:
             "version": VERSION,
             "space": self._space,
             "fields": [(field.column, field.kind.value) for field in self._writer.fields.all],
-            "groups": self._writer.groups.items(),
             "late": self._writer.late.items(),
         }
         (folder / "index.json").write_text(json.dumps(metadata))
@@ -313,7 +306,6 @@ class AtomIndex:
                 )
         writer.texts = AtomTextCodes.open(folder)
         writer.late = ResidualTests.restore(metadata["late"])
-        writer.groups = TypeGroups.restore(metadata["groups"])
         index._arrays = IndexArrays.open(folder)
         index._arrays["counters"][:] = 0
         return index

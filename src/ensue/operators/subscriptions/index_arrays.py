@@ -22,7 +22,6 @@ _ROWS: dict[str, tuple[int, Any]] = {  # words of a row (0: the row is one numbe
     "tests": (4, np.int64),
     "first": (0, np.int32),
     "access": (4, np.int64),
-    "generation": (0, np.int32),
     "paths": (predicate_index_arrays.PATH_WORDS, np.int64),
     "scales": (0, np.float64),
     "groups": (0, np.int32),
@@ -131,7 +130,7 @@ class IndexArrays:
             {
                 "words": units * UNIT,
                 "tests": int(atoms[predicate_index_arrays.TEST_TOP]) + tests,
-                **dict.fromkeys(("first", "access", "generation"), slots),
+                **dict.fromkeys(("first", "access"), slots),
                 **dict.fromkeys(("paths", "scales"), paths),
             }
         )

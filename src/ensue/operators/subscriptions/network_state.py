@@ -225,8 +225,13 @@ class NetworkState:
         return self.held.clock[0].item() if self.held.counted[3] else None
 
     @property
-    def saved_bytes(self) -> int:
-        """The approximate size of `save`'s result, without spare rows."""
+    def held_rows(self) -> Ints:
+        """The rows of the stream that later matches may contain."""
+        return self.events.position
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of a snapshot, without spare rows."""
         instances, cells, timers = (int(n) for n in self.held.counted[:3])
         return 80 * instances + 12 * cells + 16 * timers + sum(a.nbytes for a in self.events)
 

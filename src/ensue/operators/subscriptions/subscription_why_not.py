@@ -23,7 +23,7 @@ from ensue.ir.subscription import (
     get_subexpressions,
 )
 from ensue.ir.values import to_instant, to_microseconds
-from ensue.operators.subscriptions.atom_constraints import PredicateReaders
+from ensue.operators.subscriptions.atom_encoder import PredicateReaders
 from ensue.operators.subscriptions.field_values import IndexFields
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.parser.opsl.opsl_parser import parse_subscription

@@ -1,7 +1,7 @@
 """The engine of a template: its rows of events and subscriptions, and its matches."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,22 @@ PIECE = 1 << 18  # rows per call of an engine
 _FEW = 1_000  # with fewer rows, unneeded ones are not dropped
 
 
+class PairRows(NamedTuple):
+    """The rows of an engine, which are pairs of an event and a subscription."""
+
+    own: Ints  # their numbers in the engine, ascending
+    rows: Ints  # of the stream
+    keys: Ints  # of the subscriptions
+
+    def take(self, places: Ints) -> "PairRows":
+        return PairRows(self.own[places], self.rows[places], self.keys[places])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TemplateMatches:
     """Matches as positions among rows: pairs of an event and a subscription key."""
 
-    running: "TemplateEngine"
+    engine: "TemplateEngine"
     matches: Matches
     rows: Ints
     keys: Ints
@@ -38,38 +49,37 @@ class TemplateMatches:
 class TemplateEngine:
     """An engine of a template, for all of its subscriptions or for one."""
 
-    def __init__(self, shape: QueryTemplate, limits: Limits, key: int | None = None) -> None:
-        self.shape = shape
+    def __init__(self, template: QueryTemplate, limits: Limits, key: int | None = None) -> None:
+        self.template = template
         self.key = key  # of the only subscription
-        self.engine = shape.engine(limits)
-        self.own, self.rows, self.keys = NONE, NONE, NONE  # of the held rows
+        self.engine = template.engine(limits)
+        self.held = PairRows(NONE, NONE, NONE)
         self.meter = CpuMeter()
         self._needed = 0
         self._bounded_for = 0  # subscriptions
 
-    def process(self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints) -> TemplateMatches:
+    def process(self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints) -> list[TemplateMatches]:
         """Matches rows of new events; event 0 is row `first` of the stream."""
-        columns = events.select(self.shape.columns)
+        columns = events.select(self.template.columns)
         results = []
         for begin in range(0, len(rows), PIECE):
             part = slice(begin, begin + PIECE)
             batch = take_rows(columns, rows[part])
             numbers = self.engine.rows + np.arange(batch.num_rows)
-            self.own = np.concatenate([self.own, numbers])
-            self.rows = np.concatenate([self.rows, first + rows[part]])
-            self.keys = np.concatenate([self.keys, keys[part]])
-            matches = self.engine.process(self.shape.rows(batch, keys[part], places[part]))
+            new = PairRows(numbers, first + rows[part], keys[part])
+            self.held = PairRows(*map(np.concatenate, zip(self.held, new, strict=True)))
+            matches = self.engine.process(self.template.rows(batch, keys[part], places[part]))
             results.append(self._locate_matches(matches))
-            if batch.num_rows > _FEW or len(self.own) > max(MIN_COMPACT_ROWS, 2 * self._needed):
-                self.keep()
-        return _concat_matches(self, results)
+            if batch.num_rows > _FEW or len(self.held.own) > max(MIN_COMPACT_ROWS, 2 * self._needed):
+                self.compact()
+        return results
 
     def limit_each(self, each: Limits, most: float) -> None:
         """Limits the engine by the limits per subscription.
 
         If the engine exceeds them, a subscription does. `most` limits the bytes of all engines.
         """
-        subscriptions = self.shape.users if self.key is None else 1
+        subscriptions = self.template.users if self.key is None else 1
         if subscriptions == self._bounded_for:
             return
         self._bounded_for = subscriptions
@@ -82,8 +92,8 @@ class TemplateEngine:
 
     def shares(self) -> dict[int, float]:
         """Returns the share of each subscription, by key, in the state of the engine."""
-        keys, events = np.unique(self.keys, return_counts=True)
-        parts = estimate_shares(events.astype(np.float64), float(self.engine.partial_matches))
+        keys, events = np.unique(self.held.keys, return_counts=True)
+        parts = estimate_shares(events.astype(np.float64), float(self.partial_matches))
         return dict(zip(keys.tolist(), parts.tolist(), strict=True))
 
     @property
@@ -92,33 +102,48 @@ class TemplateEngine:
         engine = self.engine
         return isinstance(engine, Engine) and engine.is_blank and engine.scan.known <= FEW_CODES
 
+    @property
+    def partial_matches(self) -> int:
+        return self.engine.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of a snapshot."""
+        return int(self.engine.state_bytes) + 3 * self.held.own.nbytes
+
+    @property
+    def held_rows(self) -> Ints:
+        """The rows of the stream that later matches may contain."""
+        return self.held.rows
+
+    def next_timer(self) -> float | None:
+        return self.engine.next_timer()
+
     def on_watermark(self, now: float) -> TemplateMatches:
         """Returns the matches that the watermark `now` completes."""
         result = self._locate_matches(self.engine.on_watermark(now))
-        self.keep()
+        self.compact()
         return result
 
     def _locate_matches(self, matches: Matches) -> TemplateMatches:
         self.engine.hand_over()
         members = [matches.elements(v) for v in matches.variables]
         numbers = np.unique(np.concatenate([NONE, *members]))
-        positions = np.searchsorted(self.own, numbers)
+        pairs = self.held.take(np.searchsorted(self.held.own, numbers))
 
         def locate(rows: Ints) -> Ints:
             return np.where(rows < 0, np.int64(-1), np.searchsorted(numbers, rows))
 
-        return TemplateMatches(self, matches.map_rows(locate), self.rows[positions], self.keys[positions])
+        return TemplateMatches(self, matches.map_rows(locate), pairs.rows, pairs.keys)
 
-    def keep(self) -> None:
+    def compact(self) -> None:
         """Drops the rows that no later match can contain."""
-        held = self.engine.get_held_rows()
-        if len(held) < len(self.own):
-            positions = np.searchsorted(self.own, held)
-            self.own, self.rows = self.own[positions], self.rows[positions]
-            self.keys = self.keys[positions]
-        self._needed = len(held)
+        needed = self.engine.get_held_rows()
+        if len(needed) < len(self.held.own):
+            self.held = self.held.take(np.searchsorted(self.held.own, needed))
+        self._needed = len(needed)
 
-    def drop(self, table: TemplateTable, store: EventBuffer) -> None:
+    def drop_cancelled(self, table: TemplateTable, store: EventBuffer) -> None:
         """Drops the state of cancelled subscriptions if the engine can.
 
         Otherwise it expires with its window, and its matches are not delivered.
@@ -126,111 +151,65 @@ class TemplateEngine:
         engine = self.engine
         if not isinstance(engine, Engine) or not engine.can_drop_keys:
             return
-        self.keep()
-        keys, which = np.unique(self.keys, return_inverse=True)
-        gone = np.array([key not in table.by_key for key in keys.tolist()], np.bool_)
-        if not len(keys) or not gone.any():
+        self.compact()
+        cancelled = self.held.take(np.flatnonzero(~table.are_alive(self.held.keys)))
+        if not len(cancelled.rows):
             return
-        rows, keys = self.rows[gone[which]], self.keys[gone[which]]
-        names = [e.field_name for e in self.shape.plan.query.equivalence]
-        events = _events(store, rows)
-        batch = self.shape.rows(events, keys, np.zeros(len(rows), np.int64))
+        names = [e.field_name for e in self.template.plan.query.equivalence]
+        events = _get_events(store, cancelled.rows)
+        batch = self.template.rows(events, cancelled.keys, np.zeros(len(cancelled.rows), np.int64))
         engine.drop_keys([batch.column(name) for name in names])
-        self.keep()
+        self.compact()
+
+    # ---------------------------------------------------------------------------- delivery
+
+    def select(
+        self, found: TemplateMatches, table: TemplateTable, store: EventBuffer
+    ) -> tuple[list[PatternMember], Ints, Ints, Ints]:
+        """Selects the matches of active subscriptions that HAVING and LIMIT keep.
+
+        Match k is of `members[which[k]]`, with the rows of the stream from `offsets[k]` on. Returns these four.
+        """
+        matches = found.matches
+        alive = table.are_alive(found.keys)
+        if not alive.all():
+            matches = matches.where(alive[get_last_rows(matches)])
+        if matches.count and self.template.filters_matches:
+            matches = self._apply_having(replace(found, matches=matches), table, store)
+        rows, offsets = _list_members(matches, found.rows)
+        keys = found.keys[get_last_rows(matches)] if matches.count else NONE
+        if self.template.repeats and matches.count > 1:
+            selected = _find_distinct(keys, offsets, rows)
+            distinct = Matches({}, {"": (offsets, rows)}, matches.count).pick(selected)
+            keys, (offsets, rows) = keys[selected], distinct.lists[""]
+        unique, which = np.unique(keys, return_inverse=True)
+        return [table.by_key[key] for key in unique.tolist()], which, offsets, rows
+
+    def _apply_having(self, found: TemplateMatches, table: TemplateTable, store: EventBuffer) -> Matches:
+        """Applies residual conditions, HAVING and LIMIT."""
+        template = self.template
+        keys, which = np.unique(found.keys, return_inverse=True)
+        members = [table.by_key.get(key) for key in keys.tolist()]
+        places = np.array([0 if m is None else m.place for m in members], np.int64)[which]
+        events = template.rows(_get_events(store, found.rows), found.keys, places)
+        query, columns = template.physical, template.shape.get_columns(template.physical)
+        matches = filter_matches(found.matches, events, query, template.schema, template.plan.residual, columns)
+        return matches if query.limit is None else limit_matches(matches, query)
 
 
-def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> TemplateMatches:
-    if len(parts) == 1:
-        return parts[0]
-    rows = np.concatenate([NONE, *(f.rows for f in parts)])
-    keys = np.concatenate([NONE, *(f.keys for f in parts)])
-    shifts = np.cumsum([0, *(len(f.rows) for f in parts)])
-
-    def shift(by: int) -> Callable[[Ints], Ints]:
-        return lambda rows: np.where(rows < 0, np.int64(-1), rows + by)
-
-    moved = [f.matches.map_rows(shift(by)) for f, by in zip(parts, shifts.tolist(), strict=False)]
-    variables = moved[0].rows
-    singles = {v: np.concatenate([m.rows[v] for m in moved]) for v in variables}
-    lists = {}
-    for variable in moved[0].lists:
-        lengths = np.concatenate([np.diff(m.lists[variable][0]) for m in moved])
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        lists[variable] = offsets, np.concatenate([m.lists[variable][1] for m in moved])
-    count = sum(m.count for m in moved)
-    return TemplateMatches(running, Matches(singles, lists, count), rows, keys)
-
-
-# ----------------------------------------------------------------------------- delivery
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SelectedMatches:
-    """Match k is of `members[which[k]]`, with the rows from `offsets[k]` on."""
-
-    members: list[PatternMember]
-    which: Ints
-    offsets: Ints
-    rows: Ints  # of the stream, ascending in each match
-
-
-def select_matches(found: TemplateMatches, table: TemplateTable, store: EventBuffer) -> SelectedMatches:
-    """Selects the matches of active subscriptions that HAVING and LIMIT keep."""
-    found = _filter_alive(found, table)
-    if found.matches.count and found.running.shape.filters_matches:
-        found = _apply_having(found, table, store)
-    matches = found.matches
-    rows, offsets = _members(found)
-    keys = found.keys[get_last_rows(matches)] if matches.count else NONE
-    selected = np.arange(matches.count)
-    if found.running.shape.repeats and matches.count > 1:
-        selected = _find_distinct(keys, offsets, rows)
-    if len(selected) < matches.count:
-        members = Matches({}, {"": (offsets, rows)}, matches.count).pick(selected)
-        keys, (offsets, rows) = keys[selected], members.lists[""]
-    unique, which = np.unique(keys, return_inverse=True)
-    return SelectedMatches([table.by_key[key] for key in unique.tolist()], which, offsets, rows)
-
-
-def _filter_alive(found: TemplateMatches, table: TemplateTable) -> TemplateMatches:
-    if not found.matches.count:
-        return found
-    keys, which = np.unique(found.keys, return_inverse=True)
-    alive = np.array([key in table.by_key for key in keys.tolist()], np.bool_)
-    if alive.all():
-        return found
-    return replace(found, matches=found.matches.where(alive[which][get_last_rows(found.matches)]))
-
-
-def _apply_having(found: TemplateMatches, table: TemplateTable, store: EventBuffer) -> TemplateMatches:
-    """Applies residual conditions, HAVING and LIMIT."""
-    shape = found.running.shape
-    keys, which = np.unique(found.keys, return_inverse=True)
-    members = [table.by_key.get(key) for key in keys.tolist()]
-    places = np.array([0 if m is None else m.place for m in members], np.int64)[which]
-    events = shape.rows(_events(store, found.rows), found.keys, places)
-    columns = shape.shape.get_columns(shape.physical)
-    matches = filter_matches(found.matches, events, shape.physical, shape.schema, shape.plan.residual, columns)
-    if shape.physical.limit is not None:
-        matches = limit_matches(matches, shape.physical)
-    return replace(found, matches=matches)
-
-
-def _events(store: EventBuffer, rows: Ints) -> pa.Table:
+def _get_events(store: EventBuffer, rows: Ints) -> pa.Table:
     """Returns the events of rows of the stream."""
     held = store.get_events([Matches({"": np.asarray(rows)}, {}, len(rows))])
     return take_rows(held.events, np.searchsorted(held.rows, rows))
 
 
-def _members(found: TemplateMatches) -> tuple[Ints, Ints]:
+def _list_members(matches: Matches, stream_rows: Ints) -> tuple[Ints, Ints]:
     """Returns the rows of each match in stream order, and the offsets of the matches."""
-    matches = found.matches
     owners, rows = [NONE], [NONE]
     for variable in matches.variables:
         offsets, places = matches.segments(variable)
         owners.append(np.repeat(np.arange(matches.count), np.diff(offsets)))
-        rows.append(found.rows[places])
+        rows.append(stream_rows[places])
     owner, row = np.concatenate(owners), np.concatenate(rows)
     order = np.lexsort((row, owner))
     offsets = np.zeros(matches.count + 1, np.int64)

@@ -1,6 +1,7 @@
 """The subscriptions of a set in the pattern language, grouped by template."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +26,7 @@ from ensue.vector.event_table import StreamSchema
 FIRST = -2  # leaves of patterns are numbered downwards from here; -1 is none
 
 Ints = npt.NDArray[np.int64]
+EngineId = tuple[TemplateId, int | None]  # a template, and its only subscription if it has an engine of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class TemplateTable:
         self.members: dict[str, PatternMember] = {}
         self.by_key: dict[int, PatternMember] = {}
         self.shapes: dict[TemplateId, QueryTemplate] = {}
-        self.cancelled = 0  # cancellations so far; states drop what they hold when it changes
+        self.gone = False  # some were cancelled, and their state is not dropped yet
         self.rows = GrowingColumns(key=Column(np.int64), since=Column(np.int64), place=Column(np.int64))  # by number
 
     def __len__(self) -> int:
@@ -120,21 +122,40 @@ class TemplateTable:
         member.shape.users -= 1
         if not member.shape.users:
             del self.shapes[member.shape.id]
-        self.cancelled += 1
+        self.gone = True
         return True
 
-    def sees(self, numbers: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
-        """Returns whether subscriptions see events that these versions routed."""
-        return np.asarray(versions >= self.rows["since"][numbers])
+    def has_engine(self, template: TemplateId, key: int | None) -> bool:
+        """Whether an engine of a template, or of one of its subscriptions, is still used."""
+        return template in self.shapes and (key is None or key in self.by_key)
+
+    def are_alive(self, keys: Ints) -> npt.NDArray[np.bool_]:
+        """Returns which keys are of active subscriptions."""
+        unique, which = np.unique(keys, return_inverse=True)
+        return np.array([key in self.by_key for key in unique.tolist()], np.bool_)[which]
+
+    def split(self, rows: Ints, numbers: Ints) -> Iterator[tuple[QueryTemplate, int | None, Ints, Ints]]:
+        """Yields the rows of each engine in stream order: its template, its only key, rows and numbers."""
+        if not len(rows):
+            return
+        pairs = np.unique(numbers << 32 | rows)  # an event that fits two variables counts once
+        rows, numbers = pairs & 0xFFFFFFFF, pairs >> 32
+        begins = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
+        owner = np.repeat(np.arange(len(begins)), np.diff([*begins, len(rows)]))
+        engines: dict[tuple[QueryTemplate, int | None], list[int]] = {}
+        for place, key in enumerate(self.rows["key"][numbers[begins]].tolist()):
+            template = self.by_key[key].shape
+            engines.setdefault((template, None if template.mode.alone is None else key), []).append(place)
+        for (template, only), places in engines.items():
+            selected = np.zeros(len(begins), np.bool_)
+            selected[places] = True
+            chosen = np.flatnonzero(selected[owner])
+            chosen = chosen[np.argsort(rows[chosen], kind="stable")]
+            yield template, only, rows[chosen], numbers[chosen]
 
     def key_groups(self, numbers: Ints, key_groups: int) -> Ints:
         """Returns the task of each."""
         return (self.rows["key"][numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
-
-    def key_group_bits(self, numbers: Ints, key_groups: int) -> npt.NDArray[np.uint64]:
-        """Returns the task of each, modulo 64, as a bit."""
-        key_group = self.key_groups(numbers, key_groups).astype(np.uint64) & np.uint64(63)
-        return np.uint64(1) << key_group
 
     def save(self, folder: Path) -> None:
         """Writes the subscriptions; the index has their atoms."""
