@@ -18,7 +18,7 @@ from ensue.ir.subscription import (
     SpatialRelation,
     VariableField,
 )
-from ensue.operators.subscriptions import index_arrays as arrays
+from ensue.operators.subscriptions import atom_index as arrays
 from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.vector.event_table import unite_tables
 from ensue.vector.geo_regions import Regions

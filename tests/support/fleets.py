@@ -13,7 +13,7 @@ from ensue.kernels.network_tables import NetworkEvents
 from ensue.kernels.regions import RegionTable
 from ensue.operators.subscriptions.network_state import NetworkState
 from ensue.operators.subscriptions.network_table import NetworkTable
-from ensue.planner.subscription_joins import TimeUnits, plan_network
+from ensue.planner.subscription_network import TimeUnits, plan_network
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, compare_values, find_subscription_matches
 

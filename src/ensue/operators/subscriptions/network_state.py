@@ -11,8 +11,8 @@ from ensue.errors import LimitError, StateError
 from ensue.kernels import network_tables
 from ensue.kernels.network import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, run_network
 from ensue.kernels.network_compaction import copy_marked, mark_events, mark_needed
-from ensue.kernels.network_selection import count_members, gather_members, set_used_position
 from ensue.kernels.network_tables import NetworkEvents, NetworkOutput, NetworkValues
+from ensue.kernels.network_values import count_members, gather_members, set_used_position
 from ensue.kernels.regions import RegionTable
 from ensue.operators.subscriptions.member_registry import CpuMeter
 from ensue.operators.subscriptions.network_table import NetworkTable

@@ -15,7 +15,6 @@ from ensue.kernels.network_tables import NetworkNodes
 from ensue.operators.subscriptions.atom_encoder import COMPARISON, WHERE
 from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.growing_columns import Array, Column, GrowingColumns, KeyIndex, read_metadata
-from ensue.planner.subscription_joins import NetworkRoot
 from ensue.planner.subscription_network import (
     FieldTest,
     NetworkAbsence,
@@ -23,6 +22,7 @@ from ensue.planner.subscription_network import (
     NetworkJoin,
     NetworkLeaf,
     NetworkNode,
+    NetworkRoot,
     PlaceTest,
     Test,
     TimeTest,

@@ -13,8 +13,14 @@ from ensue.operators.subscriptions.template_table import is_pattern
 from ensue.options import Limits
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_text import explain_plan
-from ensue.planner.subscription_joins import plan_network
-from ensue.planner.subscription_network import NetworkAbsence, NetworkFilter, NetworkJoin, NetworkLeaf, NetworkNode
+from ensue.planner.subscription_network import (
+    NetworkAbsence,
+    NetworkFilter,
+    NetworkJoin,
+    NetworkLeaf,
+    NetworkNode,
+    plan_network,
+)
 from ensue.runtime.query_spec import ArchiveSet, RunOptions, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind

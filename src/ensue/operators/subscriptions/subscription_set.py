@@ -41,7 +41,7 @@ from ensue.operators.subscriptions.template_table import (
     is_pattern_leaf,
 )
 from ensue.parser.opsl.opsl_parser import parse_subscription
-from ensue.planner.subscription_joins import NetworkRoot, TimeUnits, is_unbounded, plan_network
+from ensue.planner.subscription_network import NetworkRoot, TimeUnits, is_unbounded, plan_network
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind

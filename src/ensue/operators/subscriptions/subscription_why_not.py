@@ -28,7 +28,7 @@ from ensue.operators.subscriptions.field_values import IndexFields
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.registry import NO_REGIONS, PATTERNS, detect_language, get_language
-from ensue.planner.subscription_joins import plan_network
+from ensue.planner.subscription_network import plan_network
 from ensue.reference.subscription_matches import Corners, ReferenceStream, Time
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema, sort_events

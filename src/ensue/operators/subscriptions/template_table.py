@@ -17,8 +17,7 @@ from ensue.ir.subscription import EventTest
 from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns
-from ensue.operators.subscriptions.query_template import QueryTemplate, TemplateId, find_template
-from ensue.operators.subscriptions.template_atoms import EVERY_EVENT, Values
+from ensue.operators.subscriptions.query_template import EVERY_EVENT, QueryTemplate, TemplateId, Values, find_template
 from ensue.parser.registry import PATTERNS, detect_language, get_language
 from ensue.parser.subscribed_patterns import parse_subscribed_query
 from ensue.vector.event_table import StreamSchema
