@@ -25,7 +25,7 @@ from ensue.ir.subscription import (
     TemporalCondition,
     TemporalRelation,
     TimePoint,
-    get_subexpressions,
+    iterate_parts,
 )
 from ensue.ir.values import format_duration
 from ensue.kernels.geometry import EARTH, PLANE
@@ -274,10 +274,7 @@ class SubscriptionSet:
 
 
 def _absence_starts(subscription: Subscription) -> Iterator[TimePoint]:
-    left = [subscription.root, *subscription.variables.values()]
-    while left:
-        part = left.pop()
-        left += get_subexpressions(part)
+    for part in iterate_parts(subscription.root, *subscription.variables.values()):
         if isinstance(part, TemporalCondition) and part.when is TemporalRelation.ABSENT:
             interval = part.interval
             if isinstance(interval, IntervalSince) and isinstance(interval.base, TimePoint):
