@@ -35,7 +35,7 @@ from benchmarks.tables import Sheet
 from ensue.ir.subscription import EventTest, Predicate, PredicateType, Region, RegionTest, SpatialRelation
 from ensue.kernels.jit import kernel
 from ensue.kernels.regions import point_test
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.vector.event_table import StreamSchema, create_schema
 from ensue.vector.geo_regions import Regions
 

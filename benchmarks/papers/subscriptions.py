@@ -41,7 +41,7 @@ from benchmarks.timing import Clock
 from ensue.analyzer.normal_form import build_alternatives
 from ensue.ir.subscription import EventTest
 from ensue.kernels.geometry import PLANE
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
 from ensue.options import Limits

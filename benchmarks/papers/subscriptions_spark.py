@@ -36,7 +36,7 @@ from ensue.operators.subscriptions.member_registry import Member
 from ensue.operators.subscriptions.subscription_loader import SubscriptionSetLoader
 from ensue.operators.subscriptions.subscription_set import _identity
 from ensue.parser.opsl.opsl_parser import parse_subscription
-from ensue.planner.subscription_joins import plan_network
+from ensue.planner.subscription_network import plan_network
 from ensue.runtime.source_schema import SourceOptions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
-from ensue.ir.subscription import EventTest, Region, SpatialCondition, Subscription, get_subexpressions, is_selective
+from ensue.ir.subscription import EventTest, Region, SpatialCondition, Subscription, is_selective, iterate_parts
 from ensue.notebook_repr import highlight_query, wrap_in_frame
 from ensue.parser.builder import PatternBuilder
 from ensue.traceback_filter import find_stacklevel
@@ -273,11 +273,5 @@ def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _list_regions(subscription: Subscription) -> list[Region]:
-    regions = []
-    remaining = [subscription.root, *subscription.variables.values()]
-    while remaining:
-        part = remaining.pop()
-        remaining += get_subexpressions(part)
-        if isinstance(part, SpatialCondition) and isinstance(part.place, Region):
-            regions.append(part.place)
-    return regions
+    parts = iterate_parts(subscription.root, *subscription.variables.values())
+    return [p.place for p in parts if isinstance(p, SpatialCondition) and isinstance(p.place, Region)]

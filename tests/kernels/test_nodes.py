@@ -11,7 +11,7 @@ from tests.support.subscriptions import Bounds, random_subscription
 
 from ensue.geo import geometry as places
 from ensue.ir.subscription import Subscription
-from ensue.operators.subscriptions.network.network_state import NetworkState
+from ensue.operators.subscriptions.network_state import NetworkState
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.reference.conditions import Event
 from ensue.vector.geo_regions import Regions
@@ -95,7 +95,7 @@ def test_several_share_nodes_and_find_their_own(block: int) -> None:
         several += several[:2]
         for number, subscription in enumerate(several):
             nodes.add(number, subscription)
-        assert len(nodes.table.rows) < nodes.table.requests
+        assert len(nodes.table.keys) < nodes.table.requests
         found = Counter(_cut(nodes, events, corners, random))
         wanted = Counter(
             (number, match)

@@ -8,8 +8,8 @@ import pytest
 
 from ensue.kernels import predicate_index_hash as routing_table
 from ensue.kernels.predicate_index_hash import hash_key, insert, move_slots, remove
-from ensue.operators.subscriptions.predicate_index import index_arrays as arrays
-from ensue.operators.subscriptions.predicate_index.index_arrays import IndexArrays
+from ensue.operators.subscriptions import atom_index as arrays
+from ensue.operators.subscriptions.atom_index import IndexArrays
 from support.routing import change_at_random
 
 pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")]

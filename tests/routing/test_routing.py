@@ -18,8 +18,8 @@ from ensue.ir.subscription import (
     SpatialRelation,
     VariableField,
 )
-from ensue.operators.subscriptions.predicate_index import index_arrays as arrays
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions import atom_index as arrays
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.vector.event_table import unite_tables
 from ensue.vector.geo_regions import Regions
 from support.routing import SCHEMA, SPACES, Corners, atom, change_at_random, check, event, index_of, routed, shape
@@ -176,7 +176,7 @@ def test_no_events_and_no_atoms() -> None:
 
 
 def test_an_event_is_found_in_any_slice(monkeypatch) -> None:
-    monkeypatch.setattr("ensue.operators.subscriptions.predicate_index.index._SLICE", 3)
+    monkeypatch.setattr("ensue.operators.subscriptions.atom_index._SLICE", 3)
     index = index_of(asks((ARITH, "id", "=", 1), places=(inside("CIRCLE (0 0, 5)"),)))
     events = [given(id=k % 2) for k in range(10)]
     places = [[(float(k), 0.0)] for k in range(10)]
@@ -210,7 +210,7 @@ def test_a_predicate_that_does_not_fit_its_column_is_refused(predicate, problem)
 
 
 def test_one_that_does_not_fit_leaves_nothing_behind(monkeypatch) -> None:
-    monkeypatch.setattr("ensue.operators.subscriptions.predicate_index.index._BULK", 2)
+    monkeypatch.setattr("ensue.operators.subscriptions.atom_index._BULK", 2)
     regions = Regions()
     index = AtomIndex(shape(), regions, 0)
     good = asks((STRING, "kind", "=", "van"), places=(inside("CIRCLE (0 0, 5)"),))

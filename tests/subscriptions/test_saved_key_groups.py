@@ -25,4 +25,4 @@ def test_a_state_of_another_format_is_refused(tmp_path):
     key_group = matcher(tmp_path)
     header, arrays, blobs = unpack_state(key_group.snapshot())
     with pytest.raises(StateError, match=r"format 9(.|\n)*hint"):
-        key_group.restore(pack_state(header | {"key_group_format": 9}, arrays, blobs))
+        key_group.restore(pack_state(header | {"format": 9}, arrays, blobs))

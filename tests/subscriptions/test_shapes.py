@@ -126,7 +126,7 @@ def test_one_that_is_cancelled_loses_its_state():
     matcher.drop_cancelled()
     matcher.on_watermark(0)
     assert matcher.partial_matches == 0
-    assert not len(matcher.patterns.get_held_rows())
+    assert not any(len(engine.held_rows) for engine in matcher.engines)
     assert list(matcher.subscription_set.patterns.members) == ["b"]
 
 
@@ -209,7 +209,7 @@ def test_only_what_is_routed_reaches_the_plan():
     texts = {f"s{k}": f"SEQ(A a, B+ b[]) WHERE a.x = {k} and b[i].x > {k} WITHIN 3" for k in range(9)}
     matcher = matcher_of(shape_of_stream(events, PLAIN), texts)
     matcher.process(StageInput.from_events(events))[0]
-    (running,) = matcher.patterns.running.values()
+    (running,) = matcher.templates.values()
     kinds, x = events["type"].to_pylist(), events["x"].to_pylist()
     fits = sum(
         (kind == "A" and v == k) or (kind == "B" and v > k) for kind, v in zip(kinds, x, strict=True) for k in range(9)

@@ -52,6 +52,6 @@ def test_a_set_is_opened_as_it_was_saved(tmp_path):
 def _routed(fleet, events):
     """Which events are sent to whom."""
     rows, slots = fleet.index.route(events, None)
-    numbers = -2 - fleet.nodes.leaf_of.array[slots].astype(np.int64)
-    members = [fleet.patterns.by_number[n] for n in numbers.tolist()]
+    numbers = -2 - fleet.nodes.leaf_of["node"][slots].astype(np.int64)
+    members = [fleet.patterns.by_key[key] for key in fleet.patterns.rows["key"][numbers].tolist()]
     return [(row, m.name, m.key) for row, m in zip(rows.tolist(), members, strict=True)]

@@ -11,9 +11,9 @@ import numpy as np
 from ensue.ir.subscription import EventTest, Subscription
 from ensue.kernels.network_tables import NetworkEvents
 from ensue.kernels.regions import RegionTable
-from ensue.operators.subscriptions.network.network_state import NetworkState
-from ensue.operators.subscriptions.network.network_table import NetworkTable
-from ensue.planner.subscription_joins import TimeUnits, plan_network
+from ensue.operators.subscriptions.network_state import NetworkState
+from ensue.operators.subscriptions.network_table import NetworkTable
+from ensue.planner.subscription_network import TimeUnits, plan_network
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, compare_values, find_subscription_matches
 
@@ -79,7 +79,7 @@ class Nodes:
         for row, event in enumerate(events):
             for slot in self.tried.reached(event):
                 rows.append(row)
-                leaves.append(self.table.leaf_of.array[slot])
+                leaves.append(self.table.leaf_of["node"][slot])
         return self._given(
             self.state.process(
                 self.arrays(events, corners, version),

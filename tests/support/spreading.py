@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeKind
-from ensue.operators.subscriptions.catalog.version_pins import find_version_start, pin_version
+from ensue.operators.subscriptions.catalog.version_pins import pin_version
 from ensue.options import Limits
 from ensue.runtime.job_fingerprint import FORMAT
 from ensue.runtime.pipeline import Pipeline
@@ -54,7 +54,8 @@ class CountingStage:
 
     def spread(self, events, key_groups, batch):
         log = CatalogLog(self.folder)
-        number = pin_version(log, batch.stream, batch.number) if batch is not None else self.version
+        start = pin_version(log, batch.stream, batch.number) if batch is not None else None
+        number = self.version if start is None else start.version
         wanted = {}
         for name, (came, value) in asked_at(log, number).items():
             names = wanted.setdefault(value, {}).setdefault(key_group_of(name, key_groups), [])
@@ -66,8 +67,8 @@ class CountingStage:
                 places.append(key_group)
                 who.append(names)
         version = None
-        if batch is not None:
-            version = SubscriptionVersion(number, find_version_start(log, batch.stream, number).batch)
+        if start is not None:
+            version = SubscriptionVersion(start.version, start.batch)
         added = pa.table({"__who": pa.array(who, ADDED.types[0])}, schema=ADDED)
         return RoutedEvents(np.array(rows, np.int64), np.array(places, np.int64), added, version)
 

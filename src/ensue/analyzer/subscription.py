@@ -21,6 +21,7 @@ from ensue.ir.subscription import (
     VariableField,
     VariableUse,
     get_subexpressions,
+    iterate_parts,
 )
 from ensue.schema import Schema, ValueKind
 
@@ -43,7 +44,7 @@ def check_subscription(subscription: Subscription) -> Subscription:
 def _has_variables(root: Expression) -> bool:
     return any(
         isinstance(part, VariableUse) or (isinstance(part, EventAtom) and any(_iterate_reads(part)))
-        for part in _walk([root])
+        for part in iterate_parts(root)
     )
 
 
@@ -273,7 +274,7 @@ def check_subscription_fields(subscription: Subscription, schema: Schema) -> Non
 
     Predicates with constants are checked when the predicate index is built.
     """
-    for expression in _walk([subscription.root, *subscription.variables.values()]):
+    for expression in iterate_parts(subscription.root, *subscription.variables.values()):
         match expression:
             case SpatialCondition(span=span) if schema.location is None:
                 raise QueryError(
@@ -330,10 +331,3 @@ def _suggest_type(kind: ValueKind) -> str | None:
         if kind in kinds:
             return f"write {type_.value}:"
     return None
-
-
-def _walk(pending: list[Expression]) -> Iterator[Expression]:
-    while pending:
-        expression = pending.pop()
-        yield expression
-        pending += get_subexpressions(expression)

@@ -211,6 +211,15 @@ def get_subexpressions(expression: Expression) -> tuple[Expression, ...]:
             return parts
 
 
+def iterate_parts(*expressions: Expression) -> Iterator[Expression]:
+    """Yields expressions and all their parts; a variable stands for itself."""
+    remaining = list(expressions)
+    while remaining:
+        expression = remaining.pop()
+        yield expression
+        remaining += get_subexpressions(expression)
+
+
 def _bases(interval: SubscriptionInterval) -> tuple[Expression, ...]:
     if isinstance(interval, IntervalBetween):
         return (interval.first, interval.second)

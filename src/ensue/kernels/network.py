@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ensue.kernels.jit import kernel
-from ensue.kernels.network_selection import select_rows_to_deliver
 from ensue.kernels.network_tables import (
     ABSENCE,
     BARRED,
@@ -43,13 +42,14 @@ from ensue.kernels.network_tables import (
     Small,
     Times,
 )
-from ensue.kernels.network_tests import (
+from ensue.kernels.network_values import (
     append_slots,
     find_time,
     get_key,
     has_common_base_event,
     have_common_event,
     passes_tests,
+    select_rows_to_deliver,
 )
 from ensue.kernels.regions import RegionTable
 

@@ -57,7 +57,6 @@ class Atoms(NamedTuple):
     numbers: Floats  # the same memory as tests
     first: Cells  # by slot: its first test
     access: Ints  # by slot: kind, group and path; first cells; their number; next free slot
-    generation: Cells  # by slot
     paths: Ints
     scales: Floats  # by path: cells per unit
     groups: Cells  # by group: its first path

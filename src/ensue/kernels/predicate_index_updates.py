@@ -118,7 +118,7 @@ def _has_room(table: HashTable, atoms: Atoms, tests: int) -> bool:
     held = table.state[USED] + table.state[LEFT] + entries
     growing = table.state[CURSOR] < len(table.old_keys)
     state = atoms.state
-    slots = min(len(atoms.first), len(atoms.access), len(atoms.generation))
+    slots = min(len(atoms.first), len(atoms.access))
     return (
         held <= (MOST if growing else FULL) * len(table.keys)
         and (table.state[TOP] + LARGE * entries) * UNIT <= len(table.words)
@@ -237,7 +237,6 @@ def remove_atoms(table: HashTable, atoms: Atoms, slots: Cells) -> None:
             _change_entries(table, atoms, slot, False, 0, box)
             release_path(atoms, (access[0] >> 8) & ((1 << 28) - 1), access[0] >> 36)
         drop_tests(atoms, slot)
-        atoms.generation[slot] += 1
         access[0] = -1
         access[1] = state[SLOT_FREE]
         state[SLOT_FREE] = slot + 1

@@ -18,7 +18,7 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import compile_subscription_set
 from ensue.operators.subscriptions.subscription_why_not import explain_missing_match
-from ensue.operators.subscriptions.templates.template_engine import LEAST
+from ensue.operators.subscriptions.template_engine import LEAST
 from ensue.options import Limits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.stage import StageInput, run_to_end

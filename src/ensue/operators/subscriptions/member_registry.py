@@ -6,14 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.jit import numba_time
-from ensue.operators.subscriptions.predicate_index.index_arrays import SavedMapping, map_array
+from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns, KeyIndex, map_arrays, save_arrays
 
-IDENTITY = 32  # bytes: 16 of the name, then 16 of the meaning
+HALF = 16  # bytes of an identity that are of the name; as many are of the meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,103 +28,86 @@ class Member:
 
 def hash_name(name: str) -> bytes:
     """Hashes a name: the first half of an identity."""
-    return blake2b(name.encode(), digest_size=16).digest()
+    return blake2b(name.encode(), digest_size=HALF).digest()
 
 
-class MemberRegistry(SavedMapping[str, Member]):
-    """The subscriptions of a set by name; saved ones are read from files on demand.
+class MemberRegistry:
+    """The subscriptions of a set by name and by number; the names of saved ones are read on demand.
 
     >>> members = MemberRegistry()
-    >>> members.add(Member("a", 3, bytes(32)))
-    >>> members.at(3).name, members.at(4), len(members), list(members)
+    >>> members.add(Member("a", 3, hash_name("a") + bytes(HALF)))
+    >>> members.at(3).name, members.at(4), len(members), [member.name for member in members]
     ('a', None, 1, ['a'])
-    >>> members.pop("a").number, members.pop("a", None), members.at(3)
+    >>> members.pop("a").number, members.pop("a"), members.at(3)
     (3, None, None)
     """
 
-    def __init__(self, saved: "_SavedMembers | None" = None) -> None:
-        super().__init__(0 if saved is None else saved.count)
-        self._saved = saved
-        self._by_number: dict[int, Member | None] = {}  # changes since the files were saved
+    def __init__(self) -> None:
+        self._rows = GrowingColumns(key=Column(np.uint64, 2), meaning=Column(np.uint8, HALF))
+        self._index = KeyIndex(self._rows)
+        self._names: dict[int, str] = {}  # of the members that were added since they were saved
+        self._saved: dict[str, npt.NDArray[Any]] = {"offsets": np.zeros(1, np.int64), "names": np.zeros(0, np.uint8)}
 
-    def _read(self, name: str) -> Member | None:
-        return None if self._saved is None else self._saved.get_member(name)
+    def __len__(self) -> int:
+        return len(self._index)
 
-    def _saved_keys(self) -> Iterator[str]:
-        return iter(()) if self._saved is None else self._saved.names()
+    def __iter__(self) -> Iterator[Member]:
+        return map(self._member, self._index)
+
+    def get(self, name: str) -> Member | None:
+        number = self._index.find(hash_name(name))
+        return None if number < 0 else self._member(number)
 
     def at(self, number: int) -> Member | None:
         """Returns the subscription of a number."""
-        if number in self._by_number:
-            return self._by_number[number]
-        return None if self._saved is None else self._saved.at(number)
+        known = number in self._names
+        if not known and number < self._rows.count:
+            known = self._index.find(self._index.get_key(number)) == number
+        return self._member(number) if known else None
 
     def add(self, member: Member) -> None:
         """Adds a subscription with a new name and number."""
-        self[member.name] = self._by_number[member.number] = member
+        self._rows.reach(member.number + 1)
+        self._index.add(member.identity[:HALF], member.number)
+        self._rows["meaning"][member.number] = np.frombuffer(member.identity[HALF:], np.uint8)
+        self._names[member.number] = member.name
 
-    def __delitem__(self, name: str) -> None:
-        self._by_number[self[name].number] = None
-        super().__delitem__(name)
+    def pop(self, name: str) -> Member | None:
+        """Removes a subscription and returns it."""
+        member = self.get(name)
+        if member is not None:
+            self._index.remove(member.identity[:HALF])
+            self._names.pop(member.number, None)
+        return member
+
+    def _member(self, number: int) -> Member:
+        identity = self._index.get_key(number) + self._rows["meaning"][number].tobytes()
+        return Member(self._name(number), number, identity)
+
+    def _name(self, number: int) -> str:
+        if number in self._names:
+            return self._names[number]
+        begin, end = self._saved["offsets"][number : number + 2]
+        return bytes(self._saved["names"][begin:end]).decode()
 
     def save(self, folder: Path) -> None:
         """Writes all subscriptions to an empty folder."""
-        members = sorted(self.values(), key=lambda m: m.identity[:8])
-        encoded = [member.name.encode() for member in members]
-        offsets = np.zeros(len(members) + 1, np.int64)
-        np.cumsum([len(name) for name in encoded], out=offsets[1:])
-        identities = np.frombuffer(b"".join(m.identity for m in members), np.uint8)
-        numbers = np.array([member.number for member in members], np.int64)
-        for name, array in (
-            ("names", np.frombuffer(b"".join(encoded), np.uint8)),
-            ("offsets", offsets),
-            ("identities", identities.reshape(-1, IDENTITY)),
-            ("hashes", identities.reshape(-1, IDENTITY)[:, :8].copy().view(">u8")[:, 0]),
-            ("numbers", numbers),
-            ("by_number", np.argsort(numbers)),
-        ):
-            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        self._rows.save(folder / "rows")
+        self._index.save(folder / "index")
+        names = [b""] * self._rows.count
+        for number in self._index:
+            names[number] = self._name(number).encode()
+        offsets = np.cumsum([0, *map(len, names)], dtype=np.int64)
+        save_arrays(folder, {"offsets": offsets, "names": np.frombuffer(b"".join(names), np.uint8)})
 
     @classmethod
     def open(cls, folder: Path) -> "MemberRegistry":
         """Opens saved subscriptions; their files are mapped into memory."""
-        return cls(_SavedMembers(folder))
-
-
-class _SavedMembers:
-    """Saved subscriptions, sorted by the digests of their names."""
-
-    def __init__(self, folder: Path) -> None:
-        self._names, self._offsets, self._identities, self._hashes, numbers, order = (
-            map_array(folder / f"{name}.npy")
-            for name in ("names", "offsets", "identities", "hashes", "numbers", "by_number")
-        )
-        self._numbers, self._order = numbers, order
-        self._sorted = numbers[order]
-        self.count = len(numbers)
-
-    def names(self) -> Iterator[str]:
-        return (self._member(place).name for place in range(self.count))
-
-    def get_member(self, name: str) -> Member | None:
-        hashed = int.from_bytes(hash_name(name)[:8], "big")
-        place = int(np.searchsorted(self._hashes, np.uint64(hashed)))
-        while place < self.count and int(self._hashes[place]) == hashed:
-            if (member := self._member(place)).name == name:
-                return member
-            place += 1
-        return None
-
-    def at(self, number: int) -> Member | None:
-        place = int(np.searchsorted(self._sorted, number))
-        if place == self.count or self._sorted[place] != number:
-            return None
-        return self._member(int(self._order[place]))
-
-    def _member(self, place: int) -> Member:
-        begin, end = self._offsets[place : place + 2]
-        name = self._names[begin:end].tobytes().decode()
-        return Member(name, int(self._numbers[place]), self._identities[place].tobytes())
+        members = cls()
+        members._rows.open(folder / "rows")
+        members._index.open(folder / "index")
+        members._saved = map_arrays(folder, members._saved)
+        return members
 
 
 # ---------------------------------------------------------------------------- usage

@@ -7,14 +7,20 @@ from collections.abc import Iterator
 from ensue.ir.subscription import EventTest
 from ensue.ir.values import format_duration
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.query_template import QueryTemplate
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
-from ensue.operators.subscriptions.templates.query_template import QueryTemplate
-from ensue.operators.subscriptions.templates.template_table import is_pattern
+from ensue.operators.subscriptions.template_table import is_pattern
 from ensue.options import Limits
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_text import explain_plan
-from ensue.planner.subscription_joins import plan_network
-from ensue.planner.subscription_network import NetworkAbsence, NetworkFilter, NetworkJoin, NetworkLeaf, NetworkNode
+from ensue.planner.subscription_network import (
+    NetworkAbsence,
+    NetworkFilter,
+    NetworkJoin,
+    NetworkLeaf,
+    NetworkNode,
+    plan_network,
+)
 from ensue.runtime.query_spec import ArchiveSet, RunOptions, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
@@ -91,7 +97,7 @@ def _explain_nodes(change: SubscriptionChange, subscriptions: SubscriptionSet) -
 
 def _explain_node(node: NetworkNode, subscriptions: SubscriptionSet, depth: int) -> Iterator[str]:
     blank = "  " * depth
-    shared = "" if (row := subscriptions.nodes.rows.get(node.key)) is None else _users(row.users)
+    shared = _users(subscriptions.nodes.count_users(node.key))
     match node:
         case NetworkLeaf(test):
             yield f"{blank}event {_describe_test(test)}{shared}"

@@ -17,7 +17,6 @@ from ensue.operators.subscriptions.catalog.change import ChangeFile
 from ensue.operators.subscriptions.catalog.version_pins import find_used_versions
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.options import Limits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
@@ -141,7 +140,6 @@ class FollowingMatcher(SubscriptionMatcher):
             self.version = log.first
         else:
             super().__init__(SubscriptionSet(source.shape, streaming=streaming), limits)
-        self.subscription_set.matchers.add(self)
         self._follow(subscribed.version)
 
     def process(self, batch: StageInput) -> list[pa.Table]:
@@ -155,14 +153,7 @@ class FollowingMatcher(SubscriptionMatcher):
     def find_relevant_names(self, events: pa.Table) -> set[str]:
         """Returns the subscriptions for which these events are relevant."""
         self._follow(self.log.latest())
-        subscriptions = self.subscription_set
-        _, leaves = subscriptions.route(events)
-        of_pattern = is_pattern_leaf(leaves)
-        numbers = subscriptions.nodes.find_subscriptions(set(leaves[~of_pattern].tolist()))
-        names = {m.name for n in numbers if (m := subscriptions.members.at(n)) is not None}
-        patterns = set(decode_pattern_numbers(leaves[of_pattern]).tolist())
-        members = subscriptions.patterns.members.values()
-        return names | {m.name for m in members if m.number in patterns}
+        return self.subscription_set.find_relevant_names(events)
 
     def _follow(self, version: int) -> None:
         if version <= self.version:

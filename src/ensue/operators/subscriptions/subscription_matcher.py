@@ -1,7 +1,9 @@
 """Matches all subscriptions of a set incrementally."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,16 @@ from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.kernels import hashing
 from ensue.kernels.network_tables import NetworkEvents
-from ensue.operators.subscriptions.member_registry import Usage
-from ensue.operators.subscriptions.network.network_state import NetworkMatches, NetworkState
+from ensue.operators.subscriptions.member_registry import Member, Usage
+from ensue.operators.subscriptions.network_state import NetworkMatches, NetworkState
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.operators.subscriptions.templates.template_engine import TemplateMatches
-from ensue.operators.subscriptions.templates.template_state import TemplateState
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
+from ensue.operators.subscriptions.template_engine import PairRows, TemplateEngine, TemplateMatches
+from ensue.operators.subscriptions.template_table import (
+    EngineId,
+    PatternMember,
+    decode_pattern_numbers,
+    is_pattern_leaf,
+)
 from ensue.options import Limits
 from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
 from ensue.runtime.event_buffer import EventBuffer
@@ -26,7 +32,7 @@ from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import decode_text, get_indices, text_parts, to_single_array, validity
 from ensue.vector.column_values import from_arrow
-from ensue.vector.event_table import StreamSchema
+from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.geo_columns import read_places
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import create_empty_table, take_rows
@@ -83,122 +89,193 @@ Ints = npt.NDArray[np.int64]
 
 
 class SubscriptionMatcher:
-    """Matches the subscriptions of a set, all of them or those of one task."""
+    """Matches the subscriptions of a set, all of them or those of one task.
+
+    Its engines are the network and one for each template; they hold rows of the stream, whose events are stored here.
+    """
 
     def __init__(
         self, subscriptions: SubscriptionSet, limits: Limits, key_group: int = -1, *, version: int = 0
     ) -> None:
         self.subscription_set = subscriptions
+        self.limits, self.key_group = limits, key_group
+        self.each: Limits | None = None  # limits of one subscription
         self._bound = bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
-        self.state = NetworkState(
+        self.network = NetworkState(
             subscriptions.nodes, subscriptions.time, subscriptions.space,
             subscriptions.region_table, key_group,
             most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
         )  # fmt: skip
-        self.patterns = TemplateState(subscriptions.patterns, limits, key_group, subscriptions.key_groups)
+        self.templates: dict[EngineId, TemplateEngine] = {}
+        self._failed: TemplateEngine | None = None  # the one that raised an error
         self.store = EventBuffer(subscriptions.shape)
         self.schema = build_notification_schema(subscriptions.shape)
         self.rows = 0  # events so far
         self.routed = 0  # events that are relevant to a subscription
         self.version = version  # of the set
+        subscriptions.matchers.add(self)
+
+    @property
+    def engines(self) -> "list[NetworkState | TemplateEngine]":
+        return [self.network, *self.templates.values()]
+
+    # ---------------------------------------------------------------------------- limits and usage
 
     def limit_each(self, each: Limits) -> None:
         """Limits memory and matches per subscription, on average if they share nodes."""
-        self.patterns.each = each
-        self._bound_nodes()
+        self.each = each
+        self._limit_network()
 
-    def _bound_nodes(self) -> None:
-        each = self.patterns.each
-        if each is None:
+    def _limit_network(self) -> None:
+        if self.each is None:
             return
         count = max(1, len(self.subscription_set.members))
-        memory = min(self._bound, (each.memory_size or self._bound) * count)
-        self.state.most_held = int(min(2**40, memory // VALUE_BYTES))
-        if each.max_matches is not None:
-            self.state.most_found = each.max_matches * count
+        memory = min(self._bound, (self.each.memory_size or self._bound) * count)
+        self.network.most_held = int(min(2**40, memory // VALUE_BYTES))
+        if self.each.max_matches is not None:
+            self.network.most_found = self.each.max_matches * count
+
+    @contextmanager
+    def _run(self, engine: TemplateEngine) -> Iterator[None]:
+        """Limits and measures an engine, and records it if it fails."""
+        if self.each is not None:
+            engine.limit_each(self.each, self._bound)
+        try:
+            with engine.meter.running():
+                yield
+        except Exception:
+            self._failed = engine
+            raise
 
     def get_failure_causes(self) -> dict[str, float]:
         """Returns the subscriptions that caused an error with their shares; empty if none did."""
-        if self.patterns.failed is not None:
-            return self.patterns.get_failure_causes()
-        return self._by_name(self.state.blamed)
+        if self._failed is not None:
+            return self._list_shares(self._failed)
+        return self.subscription_set.name_shares(self.network.blamed)
 
-    def _by_name(self, shares: Mapping[int, float]) -> dict[str, float]:
-        at = self.subscription_set.members.at
-        return {m.name: share for n, share in shares.items() if (m := at(n)) is not None}
+    def _list_shares(self, engine: NetworkState | TemplateEngine) -> dict[str, float]:
+        """Returns what subscriptions hold in an engine."""
+        if isinstance(engine, NetworkState):
+            return self.subscription_set.name_shares(engine.shares())
+        by_key = self.subscription_set.patterns.by_key
+        return {by_key[key].name: share for key, share in engine.shares().items() if key in by_key}
 
     @property
     def seconds(self) -> float:
         """The CPU time since the last `usage`, without compilation."""
-        return self.state.meter.seconds + self.patterns.seconds
+        return sum(engine.meter.seconds for engine in self.engines)
 
     def forget_seconds(self) -> None:
         """Resets the CPU time."""
-        for meter in (self.state.meter, *(r.meter for r in self.patterns.running.values())):
-            meter.seconds = 0.0
+        for engine in self.engines:
+            engine.meter.seconds = 0.0
 
     def usage(self) -> Usage:
         """Returns the memory of each subscription, and its CPU time since the last call.
 
-        The time of shared nodes is divided in proportion to what subscriptions hold.
+        Those of shared nodes and plans are divided in proportion to what subscriptions hold.
         """
-        patterns = self.patterns.usage()
-        spent, self.state.meter.seconds = self.state.meter.seconds, 0.0
-        held = self._by_name(self.state.shares())
-        total = sum(held.values())
-        size = self.state.saved_bytes
-        sizes = {name: share / total * size for name, share in held.items()}
-        seconds = {name: share / total * spent for name, share in held.items()}
-        return Usage({**sizes, **patterns.bytes}, {**seconds, **patterns.seconds})
+        sizes: defaultdict[str, float] = defaultdict(float)
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for engine in self.engines:
+            spent, engine.meter.seconds = engine.meter.seconds, 0.0
+            shares = self._list_shares(engine)
+            total = sum(shares.values())
+            for name, share in shares.items():
+                sizes[name] += share / total * engine.state_bytes
+                seconds[name] += share / total * spent
+        return Usage(sizes, seconds)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(engine.partial_matches for engine in self.engines)
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of `save`'s result."""
+        return sum(engine.state_bytes for engine in self.engines) + self.store.nbytes
+
+    # ---------------------------------------------------------------------------- events
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
         events, tables, done = batch.events.select(self.subscription_set.shape.arrow.names), [], 0
+        versions = self._get_versions(batch.events)
         size = SLICE if self.rows else FIRST_SLICE
         while done < events.num_rows:
             piece = events.slice(done, size)
-            tables.append(self._feed_slice(piece, np.full(piece.num_rows, self.version)))
+            tables.append(self._process_slice(piece, versions[done : done + size]))
             done += piece.num_rows
             batch.report(done)
             size = min(8 * size, SLICE)
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
-    def _feed_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
+    def _get_versions(self, events: pa.Table) -> Ints:
+        """Returns the versions of the set that routed events."""
+        return np.full(events.num_rows, self.version)
+
+    def _process_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
         rows, leaves = self.subscription_set.route(events)
-        self.patterns.drop_cancelled(self.store)
-        self._bound_nodes()
+        self._limit_network()
         first = self.rows
         self.rows += events.num_rows
         self.routed += len(np.unique(rows))
         of_pattern = is_pattern_leaf(leaves)
-        numbers = decode_pattern_numbers(leaves[of_pattern])
-        patterns = self.patterns.process(events, first, rows[of_pattern], numbers, versions)
+        found = self._process_patterns(events, first, rows[of_pattern], leaves[of_pattern], versions)
         rows, leaves = rows[~of_pattern], leaves[~of_pattern]
         kept, places = np.unique(rows, return_inverse=True)
-        relevant = take_rows(events, kept)
-        network_events = self._events(relevant, first + kept, versions[kept])
-        delivered = self.state.process(network_events, places.astype(np.int32), leaves)
-        held = [self.state.events.position, *self.patterns.list_held_since(first)]
-        members = [delivered.members, *(f.rows for f in patterns)]
-        self.store.add(events, first, [*members, *held])
-        return self._build_notifications(delivered, patterns)
+        network_events = self._events(take_rows(events, kept), first + kept, versions[kept])
+        delivered = self.network.process(network_events, places.astype(np.int32), leaves)
+        held = [rows[np.searchsorted(rows, first) :] for rows in (engine.held_rows for engine in self.engines)]
+        self.store.add(events, first, [delivered.members, *(f.rows for f in found), *held])
+        return self._deliver(delivered, found)
+
+    def _process_patterns(
+        self, events: pa.Table, first: int, rows: Ints, leaves: npt.NDArray[np.int32], versions: Ints
+    ) -> list[TemplateMatches]:
+        """Matches events, of which some rows are routed to patterns."""
+        patterns, found = self.subscription_set.patterns, []
+        numbers = decode_pattern_numbers(leaves)
+        visible = patterns.rows["since"][numbers] <= versions[rows]
+        if self.key_group >= 0:
+            visible &= patterns.key_groups(numbers, self.subscription_set.key_groups) == self.key_group
+        for template, key, own_rows, own_numbers in patterns.split(rows[visible], numbers[visible]):
+            engine = self.templates.get((template.id, key))
+            # of an equal template all subscriptions were cancelled
+            if engine is None or engine.template is not template:
+                engine = self.templates[template.id, key] = TemplateEngine(template, self.limits, key)
+            with self._run(engine):
+                keys, places = patterns.rows["key"][own_numbers], patterns.rows["place"][own_numbers]
+                found += engine.process(events, first, own_rows, keys, places)
+        if events.num_rows and self.templates:
+            now = get_end_times(events.slice(events.num_rows - 1), self.subscription_set.shape)[0]
+            for engine in self.templates.values():
+                due = engine.next_timer()
+                if due is not None and due < now:
+                    with self._run(engine):
+                        found.append(engine.on_watermark(now))
+        return [f for f in found if f.matches.count]
 
     def on_watermark(self, now: float) -> list[pa.Table]:
         """Returns the matches that the watermark `now` completes."""
-        self.patterns.drop_cancelled(self.store)
-        notifications = self._build_notifications(self.state.on_watermark(now), self.patterns.on_watermark(now))
+        delivered, found = self.network.on_watermark(now), []
+        for engine in self.templates.values():
+            if not engine.is_idle:
+                with self._run(engine):
+                    found.append(engine.on_watermark(now))
+        notifications = self._deliver(delivered, found)
         self.store.forget_before(now)
         return [notifications]
 
     def next_timer(self) -> float | None:
-        times = [self.state.next_timer(), self.patterns.next_timer()]
+        times = [engine.next_timer() for engine in self.engines]
         return min((t for t in times if t is not None), default=None)
 
     @property
     def now(self) -> float | None:
         """The current stream time; None before the first event."""
-        return self.state.now
+        return self.network.now
 
     def _times(self, events: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Returns the start and end times of events."""
@@ -220,73 +297,78 @@ class SubscriptionMatcher:
         numbers, codes, known = encode_compared_fields(events, shape, list(self.subscription_set.nodes.fields))
         return NetworkEvents(positions, versions, start, end, corner, x, y, numbers, codes, known)
 
-    def _build_notifications(self, delivered: NetworkMatches, patterns: Sequence[TemplateMatches] = ()) -> pa.Table:
-        tables = [self._build_pattern_notifications(part) for part in patterns]
+    def _deliver(self, delivered: NetworkMatches, found: Sequence[TemplateMatches]) -> pa.Table:
+        """Returns the notifications of matches, and drops the events that are no longer needed."""
+        tables = []
+        for matches in found:
+            if matches.matches.count:
+                with self._run(matches.engine):
+                    selected = matches.engine.select(matches, self.subscription_set.patterns, self.store)
+                tables.append(self._build_notifications(*selected))
         if len(delivered):
             numbers, which = np.unique(delivered.subscription, return_inverse=True)
             members = [member for n in numbers.tolist() if (member := self.subscription_set.members.at(n))]
-            matches = Matches({}, {MEMBERS: (delivered.offsets, delivered.members)}, len(delivered))
-            held = self.store.get_events([matches])
-            placed = held.renumber(matches).lists[MEMBERS][1]
-            notifications = build_notifications(
-                [m.name for m in members], [m.identity for m in members], which,
-                delivered.start, delivered.end, delivered.offsets, placed, held.events,
-                self.subscription_set.shape,
-            )  # fmt: skip
-            tables.append(notifications)
-        self._release_events()
+            times = delivered.start, delivered.end
+            tables.append(self._build_notifications(members, which, delivered.offsets, delivered.members, times))
+        if self.store.is_full:
+            self._compact()
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
-    def _build_pattern_notifications(self, found: TemplateMatches) -> pa.Table:
-        result = self.patterns.select(found, self.store)
-        if not len(result.which):
+    def _build_notifications(
+        self,
+        members: Sequence[Member | PatternMember],
+        which: Ints,
+        offsets: Ints,
+        rows: Ints,
+        times: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None,  # None: those of the events
+    ) -> pa.Table:
+        """Match k is of `members[which[k]]`, with the rows of the stream from `offsets[k]` on."""
+        if not len(which):
             return create_empty_table(self.schema)
-        matches = Matches({}, {MEMBERS: (result.offsets, result.rows)}, len(result.which))
+        matches = Matches({}, {MEMBERS: (offsets, rows)}, len(which))
         held = self.store.get_events([matches])
         placed = held.renumber(matches).lists[MEMBERS][1]
-        start, end = self._times(held.events)
+        if times is None:
+            start, end = self._times(held.events)
+            times = np.minimum.reduceat(start[placed], offsets[:-1]), end[placed[offsets[1:] - 1]]
         return build_notifications(
-            [m.name for m in result.members], [m.identity for m in result.members],
-            result.which, np.minimum.reduceat(start[placed], result.offsets[:-1]),
-            end[placed[result.offsets[1:] - 1]], result.offsets, placed, held.events,
+            [m.name for m in members], [m.identity for m in members], which, *times, offsets, placed, held.events,
             self.subscription_set.shape,
         )  # fmt: skip
 
-    def _release_events(self) -> None:
-        if self.store.is_full:
-            self.state.compact()
-            self.patterns.compact()
-            self.store.keep(self._get_held_rows())
+    # ---------------------------------------------------------------------------- state
 
-    def _get_held_rows(self) -> Ints:
-        """Returns the rows of the stream that later matches may contain."""
-        return np.union1d(self.state.events.position, self.patterns.get_held_rows())
+    def _compact(self) -> None:
+        """Drops the values and events that no later match can contain."""
+        for engine in self.engines:
+            engine.compact()
+        self.store.keep(np.unique(np.concatenate([engine.held_rows for engine in self.engines])))
 
     def drop_cancelled(self) -> None:
         """Drops the state of cancelled subscriptions."""
         gone = self.subscription_set.nodes.gone_subscriptions
-        self.state.compact()
-        used, tied = self.state.get_consumed()
-        self.state.restore_consumed(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
-
-    @property
-    def partial_matches(self) -> int:
-        return self.state.partial_matches + self.patterns.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        """The approximate size of `save`'s result."""
-        return self.state.saved_bytes + self.patterns.state_bytes + self.store.nbytes
+        self.network.compact()
+        used, tied = self.network.get_consumed()
+        self.network.restore_consumed(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
+        patterns = self.subscription_set.patterns
+        self.templates = {name: engine for name, engine in self.templates.items() if patterns.has_engine(*name)}
+        for engine in self.templates.values():
+            engine.drop_cancelled(patterns, self.store)
 
     def snapshot(self) -> bytes:
-        arrays = self.state.snapshot()
-        patterns = self.patterns.snapshot()
-        self.store.keep(self._get_held_rows())
-        events, more = self.store.snapshot()
-        used, tied = (u.tolist() for u in self.state.get_consumed())
-        numbers = {n for n, *_ in (*used, *tied)}
-        names = {n: m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None}
-        header = {
+        self._compact()
+        arrays = {f"node {name}": array for name, array in self.network.snapshot().items()}
+        events, stored = self.store.snapshot()
+        blobs = {"events": events}
+        for number, engine in enumerate(self.templates.values()):
+            blobs[f"template {number}"] = engine.engine.snapshot()
+            arrays |= {f"template {number} {name}": array for name, array in engine.held._asdict().items()}
+        return pack_state(self._describe_state(), {**arrays, **stored}, blobs)
+
+    def _describe_state(self) -> dict[str, Any]:
+        used, tied = (u.tolist() for u in self.network.get_consumed())
+        names = {n: m.name for n, *_ in (*used, *tied) if (m := self.subscription_set.members.at(n)) is not None}
+        return {
             "format": FORMAT,
             "rows": self.rows,
             "routed": self.routed,
@@ -294,9 +376,8 @@ class SubscriptionMatcher:
             "fields": list(self.subscription_set.nodes.fields),
             "used": [(names[n], position) for n, position in used if n in names],
             "tied": [(names[n], *rest) for n, *rest in tied if n in names],
+            "templates": list(self.templates),
         }
-        saved = {f"node {name}": array for name, array in arrays.items()}
-        return pack_state(header, {**saved, **more}, {"events": events, "patterns": patterns})
 
     def restore(self, data: bytes) -> None:
         header, arrays, blobs = unpack_state(data)
@@ -305,24 +386,33 @@ class SubscriptionMatcher:
                 f"the state of subscriptions is of format {header.get('format')}, and this "
                 f"release reads {FORMAT}\n  hint: use the release that wrote it"
             )
+        self._restore(header, arrays, blobs)
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], blobs: dict[str, bytes]) -> None:
+        """Continues from a state, without the subscriptions that were cancelled since."""
         nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
         for name in ("event numbers", "event codes", "event known"):
             nodes[name] = self._reorder_fields(nodes[name], header["fields"])
-        self.state.restore(nodes)
-        others = {n: a for n, a in arrays.items() if not n.startswith("node ")}
-        self.store.restore(blobs["events"], others)
-        if "patterns" in blobs:
-            self.patterns.restore(blobs["patterns"])
+        self.network.restore(nodes)
+        self.store.restore(
+            blobs["events"], {n: a for n, a in arrays.items() if not n.startswith(("node ", "template "))}
+        )
+        patterns, self.templates = self.subscription_set.patterns, {}
+        for number, (template, key) in enumerate(header["templates"]):
+            if patterns.has_engine(template, key):
+                engine = TemplateEngine(patterns.shapes[template], self.limits, key)
+                engine.engine.restore(blobs[f"template {number}"])
+                engine.held = PairRows(*(arrays[f"template {number} {name}"] for name in PairRows._fields))
+                engine.drop_cancelled(patterns, self.store)
+                self.templates[template, key] = engine
         self.rows, self.routed = int(header["rows"]), int(header["routed"])
         self.version = int(header["version"])
-        numbers = {}
-        for name, *_ in (*header["used"], *header["tied"]):
-            if (member := self.subscription_set.members.get(name)) is not None:
-                numbers[name] = member.number
+        find = self.subscription_set.members.get
         used, tied = (
-            [(numbers[name], *rest) for name, *rest in header[what] if name in numbers] for what in ("used", "tied")
+            [(member.number, *rest) for name, *rest in header[what] if (member := find(name)) is not None]
+            for what in ("used", "tied")
         )
-        self.state.restore_consumed(np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3))
+        self.network.restore_consumed(np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3))
 
     def _reorder_fields(self, columns: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
         """Reorders saved values by field for the fields of this process."""

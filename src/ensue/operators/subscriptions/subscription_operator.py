@@ -2,17 +2,17 @@
 sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.cached import cached_property
-from ensue.engine.state_format import pack_state, unpack_state
-from ensue.errors import StateError
+from ensue.engine.state_format import unpack_state
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
-from ensue.operators.subscriptions.catalog.version_pins import find_version_start, pin_version
+from ensue.operators.subscriptions.catalog.version_pins import pin_version
 from ensue.operators.subscriptions.subscription_loader import (
     FollowingMatcher,
     SubscriptionSetLoader,
@@ -26,7 +26,6 @@ from ensue.operators.subscriptions.subscription_set import (
     return_subscription_set,
     take_subscription_set,
 )
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
@@ -34,16 +33,15 @@ from ensue.runtime.job_fingerprint import find_started_set
 from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
-    ARRIVAL,
     BATCH,
     ROW,
+    FinalStage,
     InputFilter,
     MicroBatch,
     OutputTable,
     PlannedQueries,
     PlanRequest,
     RoutedEvents,
-    StageInput,
     StageMatcher,
     SubscriptionVersion,
     TableMatcher,
@@ -51,49 +49,38 @@ from ensue.runtime.stage import (
     build_output,
 )
 from ensue.vector.event_table import split_table
-from ensue.vector.take import create_empty_table
 
 ALL_EVENTS = InputFilter(None)  # routing selects the relevant events
 
 
 @dataclass(frozen=True)
-class SubscriptionStage:
-    """All subscriptions of a set over one stream, and the output of their matches."""
+class SubscriptionStage(FinalStage):
+    """All subscriptions of a set over one stream, in one task that gets all events."""
 
     subscribed: SubscriptionsSpec
     source: SourceSchema
     output: OutputTable
     limits: Limits
     streaming: bool = False
-    whole_stream: str | None = None
-    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
-    hold: int = 0
-    arrival: tuple[str, ...] = (ARRIVAL,)
-    reads: InputFilter = ALL_EVENTS
+    whole_stream: ClassVar[str | None] = None
+    reads: ClassVar[InputFilter] = ALL_EVENTS
 
     @property
-    def outputs(self) -> tuple[OutputTable, ...]:
+    def outputs(self) -> tuple[OutputTable, ...]:  # type: ignore[override]
         return (self.output,)
 
-    def matches(self, tables: Sequence[pa.Table]) -> int:
-        return sum(table.num_rows for table in tables)
+    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
+        """Creates a matcher that follows the changes of the set."""
+        return FollowingMatcher(self.subscribed, self.source, self.limits, streaming=self.streaming)
 
-    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """Yields the matches with the number of their output."""
-        for table in tables:
-            if table.num_rows:
-                yield self.output.number, table
-
-    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
-        """Yields nothing: no other stage reads the matches of subscriptions."""
-        return iter(())
+    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
+        return ReusedSetMatcher(self.subscribed, self.source, self.limits)
 
 
 # ---------------------------------------------------------------------------- tasks
 
 VERSION = "__version"  # of the set that routed an event
 ADDED = pa.schema({VERSION: pa.int64()})
-FORMAT = 1  # of the state of a task
 _TABLE = "table"  # stands for the stream id when events are a complete table
 
 
@@ -101,8 +88,8 @@ _TABLE = "table"  # stands for the stream id when events are a complete table
 class RoutedSubscriptionStage(SubscriptionStage):
     """Distributes the subscriptions of a set over tasks."""
 
-    arrival: tuple[str, ...] = (BATCH, ROW)
-    added: pa.Schema = ADDED
+    arrival = (BATCH, ROW)
+    added: ClassVar[pa.Schema] = ADDED
 
     def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
         """Sends each event to every task with a subscription for which it is relevant."""
@@ -112,7 +99,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
         rows, tasks = [], []
         first, bits = 0, np.arange(key_groups, dtype=np.uint64) & np.uint64(63)
         for piece in split_table(events, SLICE):
-            relevant, masks = _find_tasks(subscriptions, piece)
+            relevant, masks = subscriptions.find_tasks(piece)
             numbers, key_group = np.nonzero(masks[:, None] >> bits & np.uint64(1))
             rows.append(relevant[numbers] + first)
             tasks.append(key_group)
@@ -126,10 +113,8 @@ class RoutedSubscriptionStage(SubscriptionStage):
         log = self.subscribed.log
         if batch is None or not isinstance(log, CatalogLog):
             return None
-        number = pin_version(log, batch.stream, batch.number)
-        moment = find_version_start(log, batch.stream, number)
-        assert moment is not None
-        return SubscriptionVersion(number, moment.batch, batch.stream)
+        start = pin_version(log, batch.stream, batch.number)
+        return SubscriptionVersion(start.version, start.batch, batch.stream)
 
     def _load_set(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
         """Returns the set that routes the current events."""
@@ -166,10 +151,8 @@ class RoutedSubscriptionStage(SubscriptionStage):
     def _built_sets(self) -> dict[int, SubscriptionSet]:
         return {}
 
-    def __reduce__(self) -> Any:
-        return RoutedSubscriptionStage, (
-            self.subscribed, self.source, self.output, self.limits, self.streaming,
-        )  # fmt: skip
+    def __reduce__(self) -> Any:  # without the sets that it has built
+        return type(self), (self.subscribed, self.source, self.output, self.limits, self.streaming)
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> "SubscriptionTaskMatcher":
         return SubscriptionTaskMatcher(self, key_group, key_groups)
@@ -199,8 +182,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
             self.version = stage.subscribed.version
 
     def _begin(self, subscriptions: SubscriptionSet) -> None:
-        SubscriptionMatcher.__init__(self, subscriptions, self.stage.limits, self.key_group)
-        subscriptions.matchers.add(self)
+        super().__init__(subscriptions, self.stage.limits, self.key_group)
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to another version of the set."""
@@ -209,62 +191,31 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         assert isinstance(log, CatalogLog)
         subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(log, version.number, later=True)
         if subscriptions is not self.subscription_set:
-            saved = SubscriptionMatcher.snapshot(self)
+            saved = self.snapshot()
             self._begin(subscriptions)
-            self.state.version = self.version
-            SubscriptionMatcher.restore(self, saved)
-        self.version = self.state.version = version.number
+            self.network.version = self.version
+            super()._restore(*unpack_state(saved))
+        self.version = self.network.version = version.number
         if self.passed is not None:
-            self.state.skip_past(self.passed)
+            self.network.skip_past(self.passed)
 
-    def process(self, batch: StageInput) -> list[pa.Table]:
-        """Returns what the next events complete, each seen by the subscriptions of its version."""
-        events = batch.events.select(self.stage.source.arrow.names)
-        versions = np.asarray(batch.events.column(VERSION).to_numpy(), np.int64)
-        tables, first = [], 0
-        for piece in split_table(events, SLICE):
-            end = first + piece.num_rows
-            tables.append(self._feed_slice(piece, versions[first:end]))
-            first = end
-        return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
+    def _get_versions(self, events: pa.Table) -> npt.NDArray[np.int64]:
+        """Returns the versions of the set that routed events, each seen by the subscriptions of its version."""
+        return np.asarray(events.column(VERSION).to_numpy(), np.int64)
 
     def on_watermark(self, now: float) -> list[pa.Table]:
         self.passed = now
         return super().on_watermark(now)
 
-    def snapshot(self) -> bytes:
+    def _describe_state(self) -> dict[str, Any]:
         announced = None if self.announced is None else asdict(self.announced)
-        header = {"key_group_format": FORMAT, "announced": announced, "passed": self.passed}
-        return pack_state(header, {}, {"fleet": super().snapshot()})
+        return {**super()._describe_state(), "announced": announced, "passed": self.passed}
 
-    def restore(self, data: bytes) -> None:
-        header, _, blobs = unpack_state(data)
-        if header.get("key_group_format") != FORMAT:
-            raise StateError(
-                f"the state of subscriptions is of format {header.get('key_group_format')}, and this "
-                f"release reads {FORMAT}\n  hint: use the release that wrote it"
-            )
+    def _restore(self, header: dict[str, Any], arrays: dict[str, Any], blobs: dict[str, bytes]) -> None:
         if header["announced"] is not None:
             self.renew(SubscriptionVersion(**header["announced"]))
-        super().restore(blobs["fleet"])
+        super()._restore(header, arrays, blobs)
         self.passed = header["passed"]
-
-
-def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, Any]:
-    """Returns the relevant events, and their tasks, modulo 64, as bits."""
-    rows, leaves = subscriptions.route(events)
-    if not len(rows):
-        return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    of_pattern = is_pattern_leaf(leaves)
-    bits = np.zeros(len(leaves), np.uint64)
-    bits[~of_pattern] = subscriptions.nodes.arrays().key_groups[leaves[~of_pattern]]
-    bits[of_pattern] = subscriptions.patterns.key_group_bits(
-        decode_pattern_numbers(leaves[of_pattern]), subscriptions.key_groups
-    )
-    order = np.argsort(rows, kind="stable")
-    rows, bits = rows[order].astype(np.int64), bits[order]
-    begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
-    return rows[begins], np.bitwise_or.reduceat(bits, begins)
 
 
 # ---------------------------------------------------------------------------- operator
@@ -325,20 +276,8 @@ class SubscriptionOperator:
         stage.require_fit()
         return ((stage,),)
 
-    def as_single_stage(self) -> "SingleTaskSubscriptionStage":
-        return SingleTaskSubscriptionStage(self.subscribed, self.source, self.output, self.limits, self.streaming)
-
-
-@dataclass(frozen=True)
-class SingleTaskSubscriptionStage(SubscriptionStage):
-    """Runs all subscriptions of a set in one task that gets all events."""
-
-    def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
-        """Creates a matcher that follows the changes of the set."""
-        return FollowingMatcher(self.subscribed, self.source, self.limits, streaming=self.streaming)
-
-    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
-        return ReusedSetMatcher(self.subscribed, self.source, self.limits)
+    def as_single_stage(self) -> SubscriptionStage:
+        return SubscriptionStage(self.subscribed, self.source, self.output, self.limits, self.streaming)
 
 
 class ReusedSetMatcher(SubscriptionMatcher):

@@ -3,7 +3,7 @@ templates."""
 
 import json
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -25,18 +25,23 @@ from ensue.ir.subscription import (
     TemporalCondition,
     TemporalRelation,
     TimePoint,
-    get_subexpressions,
+    iterate_parts,
 )
 from ensue.ir.values import format_duration
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.kernels.regions import RegionTable
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.catalog.change import ChangeKind, SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Member, MemberRegistry, hash_name
-from ensue.operators.subscriptions.network.network_table import NetworkTable, iterate_leaves
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
-from ensue.operators.subscriptions.templates.template_table import TemplateTable, is_pattern
+from ensue.operators.subscriptions.network_table import NetworkTable, iterate_leaves
+from ensue.operators.subscriptions.template_table import (
+    TemplateTable,
+    decode_pattern_numbers,
+    is_pattern,
+    is_pattern_leaf,
+)
 from ensue.parser.opsl.opsl_parser import parse_subscription
-from ensue.planner.subscription_joins import NetworkRoot, TimeUnits, is_unbounded, plan_network
+from ensue.planner.subscription_network import NetworkRoot, TimeUnits, is_unbounded, plan_network
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
@@ -82,7 +87,37 @@ class SubscriptionSet:
         schema = self.shape.schema
         places = None if schema.location is None else read_places(events, schema)
         rows, slots = self.index.route(events, places)
-        return rows, self.nodes.leaf_of.array[slots]
+        return rows, self.nodes.leaf_of["node"][slots]
+
+    def find_relevant_names(self, events: pa.Table) -> set[str]:
+        """Returns the subscriptions for which these events are relevant."""
+        _, leaves = self.route(events)
+        of_pattern = is_pattern_leaf(leaves)
+        keys = self.patterns.rows["key"][decode_pattern_numbers(leaves[of_pattern])]
+        numbers = self.nodes.find_subscriptions(set(leaves[~of_pattern].tolist()))
+        return {
+            *self.name_shares(dict.fromkeys(numbers, 0.0)),
+            *(self.patterns.by_key[key].name for key in keys.tolist()),
+        }
+
+    def name_shares(self, shares: Mapping[int, float]) -> dict[str, float]:
+        """Returns the shares of subscriptions on nodes by name."""
+        return {m.name: share for number, share in shares.items() if (m := self.members.at(number)) is not None}
+
+    def find_tasks(self, events: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+        """Returns the relevant events, and the tasks that need them, modulo 64, as bits."""
+        rows, leaves = self.route(events)
+        if not len(rows):
+            return np.zeros(0, np.int64), np.zeros(0, np.uint64)
+        of_pattern = is_pattern_leaf(leaves)
+        bits = np.zeros(len(leaves), np.uint64)
+        bits[~of_pattern] = self.nodes.arrays().key_groups[leaves[~of_pattern]]
+        key_groups = self.patterns.key_groups(decode_pattern_numbers(leaves[of_pattern]), self.key_groups)
+        bits[of_pattern] = np.uint64(1) << (key_groups.astype(np.uint64) & np.uint64(63))
+        order = np.argsort(rows, kind="stable")
+        rows, bits = rows[order].astype(np.int64), bits[order]
+        begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+        return rows[begins], np.bitwise_or.reduceat(bits, begins)
 
     def take(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
         """Applies a change at the stream time `now`; a QueryError leaves the set unchanged."""
@@ -144,16 +179,17 @@ class SubscriptionSet:
         self.refused.pop(name, None)
         if self.patterns.cancel(name):
             return
-        member = self.members.pop(name, None)
+        member = self.members.pop(name)
         if member is not None:  # otherwise it was left out when it was added
             self.nodes.cancel(member.number)
 
     def settle(self) -> None:
         """Lets all matchers drop cancelled subscriptions, so that their numbers can be reused."""
-        if self.nodes.gone or self.nodes.gone_subscriptions:
+        if self.nodes.gone or self.nodes.gone_subscriptions or self.patterns.gone:
             for matcher in self.matchers:
                 matcher.drop_cancelled()
             self.nodes.reuse()
+            self.patterns.gone = False
 
     def save(self, folder: Path) -> None:
         """Writes the set to an empty folder."""
@@ -233,17 +269,12 @@ class SubscriptionSet:
             "subscriptions": len(self),
             "patterns": len(self.patterns),
             "shapes": len(self.patterns.shapes),
-            "nodes": len(self.nodes.rows),
-            "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
-            "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),
+            **self.nodes.counters(),
         }
 
 
 def _absence_starts(subscription: Subscription) -> Iterator[TimePoint]:
-    left = [subscription.root, *subscription.variables.values()]
-    while left:
-        part = left.pop()
-        left += get_subexpressions(part)
+    for part in iterate_parts(subscription.root, *subscription.variables.values()):
         if isinstance(part, TemporalCondition) and part.when is TemporalRelation.ABSENT:
             interval = part.interval
             if isinstance(interval, IntervalSince) and isinstance(interval.base, TimePoint):

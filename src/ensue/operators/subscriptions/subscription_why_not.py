@@ -1,7 +1,7 @@
 """Explains why a subscription has no further match in a table: how far events got, and what
 stopped them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime
 from itertools import pairwise
@@ -15,20 +15,19 @@ from ensue.errors import QueryError
 from ensue.ir.subscription import (
     EventAtom,
     EventTest,
-    Expression,
     Region,
     SpatialCondition,
     Subscription,
     VariableField,
-    get_subexpressions,
+    iterate_parts,
 )
 from ensue.ir.values import to_instant, to_microseconds
-from ensue.operators.subscriptions.predicate_index.constraints import PredicateReaders
-from ensue.operators.subscriptions.predicate_index.field_values import IndexFields
+from ensue.operators.subscriptions.atom_encoder import PredicateReaders
+from ensue.operators.subscriptions.field_values import IndexFields
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.registry import NO_REGIONS, PATTERNS, detect_language, get_language
-from ensue.planner.subscription_joins import plan_network
+from ensue.planner.subscription_network import plan_network
 from ensue.reference.subscription_matches import Corners, ReferenceStream, Time
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema, sort_events
@@ -91,7 +90,7 @@ def _columns(subscription: Subscription, shape: StreamSchema) -> dict[str, str]:
     fields = IndexFields(shape)
     readers = PredicateReaders(fields, shape.unit)
     columns = {}
-    for expression in _expressions(subscription):
+    for expression in iterate_parts(subscription.root, *subscription.variables.values()):
         if isinstance(expression, SpatialCondition) and isinstance(expression.place, Region):
             build_region(expression.place, shape.schema.space)
         for predicate in expression.predicates if isinstance(expression, EventAtom) else ():
@@ -102,14 +101,6 @@ def _columns(subscription: Subscription, shape: StreamSchema) -> dict[str, str]:
             else:
                 readers.read(EventTest((predicate,)))
     return columns
-
-
-def _expressions(subscription: Subscription) -> Iterator[Expression]:
-    remaining = [subscription.root, *subscription.variables.values()]
-    while remaining:
-        expression = remaining.pop()
-        yield expression
-        remaining += get_subexpressions(expression)
 
 
 # ---------------------------------------------------------------------------------- events

@@ -122,21 +122,20 @@ def list_abandoned_files(folder: Path) -> list[Path]:
 
 MAGIC = b"ENSUESUB"
 FORMAT = 1
-BLOCK = 1_024  # bytes before the tables; a multiple of what Arrow aligns to
+BLOCK = 1_024  # bytes before the changes; a multiple of what Arrow aligns to
 ROWS = 16_384  # changes per record batch
 _PREFIX = struct.Struct("<8sII32s")  # magic, format, length of the head, digest of the head
+_REGION_TEXT = pa.dictionary(pa.int32(), pa.large_string())  # subscriptions share regions
 _CHANGES = pa.schema(
     {
         "kind": pa.int8(),
         "name": pa.string(),
         "text": pa.string(),
         "language": pa.string(),
-        "region_names": pa.list_(pa.string()),
-        "region_texts": pa.list_(pa.int32()),  # rows of the second table
+        "regions": pa.map_(pa.string(), _REGION_TEXT),
         "options": pa.string(),  # JSON
     }
 )
-_REGIONS = pa.schema({"text": pa.large_string()})
 _DAMAGED = (
     "restore the file from a copy of the folder; or make a new folder, add the subscriptions "
     "to it, and start the stream with a new checkpoint"
@@ -151,8 +150,8 @@ class ChangeFileHeader:
     at: int  # microseconds since 1970 on the writer's clock
     count: int  # changes of this version
     total: int  # changes of all versions up to it
-    sizes: tuple[int, int]  # bytes of the two tables
-    digest: str  # of both
+    size: int  # bytes of the changes
+    digest: str  # of them
 
 
 class ChangeFileWriter:
@@ -160,23 +159,15 @@ class ChangeFileWriter:
 
     def __init__(self, path: Path, changes: Iterable[SubscriptionChange], at: int) -> None:
         self.path = path
-        regions: dict[str, int] = {}
-        remaining = iter(changes)
+        remaining, count = iter(changes), 0
         with path.open("xb") as file:
             file.write(bytes(BLOCK))
-            with pa.ipc.new_file(_keep_open(file), _CHANGES) as writer:
-                count = 0
+            with pa.ipc.new_stream(pa.PythonFile(file, mode="w"), _CHANGES) as writer:
                 while batch := list(islice(remaining, ROWS)):
-                    writer.write_batch(_columns(batch, regions))
+                    writer.write_batch(_columns(batch))
                     count += len(batch)
-            middle = file.tell()
-            with pa.ipc.new_file(_keep_open(file), _REGIONS) as writer:
-                texts = iter(regions)
-                while rows := list(islice(texts, ROWS)):
-                    writer.write_batch(pa.record_batch([rows], schema=_REGIONS))
-            end = file.tell()
-        sizes = (middle - BLOCK, end - middle)
-        self.head = ChangeFileHeader(0, at, count, count, sizes, _digest(path))
+            size = file.tell() - BLOCK
+        self.head = ChangeFileHeader(0, at, count, count, size, _digest(path))
 
     def read(self) -> "ChangeFile":
         """Opens the file before it has its number."""
@@ -192,10 +183,6 @@ class ChangeFileWriter:
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _keep_open(file: BinaryIO) -> Any:
-    return pa.PythonFile(file, mode="w")
 
 
 class ChangeFile:
@@ -220,18 +207,11 @@ class ChangeFile:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the changes as record batches."""
-        reader = self._table(BLOCK, self.head.sizes[0])
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
-
-    @cached_property
-    def regions(self) -> pa.ChunkedArray:
-        """The texts of regions, which changes refer to by number."""
-        return self._table(BLOCK + self.head.sizes[0], self.head.sizes[1]).read_all()["text"]
+        yield from pa.ipc.open_stream(pa.BufferReader(self._mapped.slice(BLOCK)))
 
     def __iter__(self) -> Iterator[SubscriptionChange]:
         for batch in self.batches():
-            yield from (self._change(row) for row in batch.to_pylist())
+            yield from map(_read_change, batch.to_pylist())
 
     def iterate_rows(self, rows: Sequence[int]) -> Iterator[SubscriptionChange]:
         """Yields the changes in some ascending rows."""
@@ -240,22 +220,14 @@ class ChangeFile:
             first, last = np.searchsorted(numbers, [start, start + batch.num_rows])
             if first < last:
                 taken = batch.take(pa.array(numbers[first:last] - start))
-                yield from (self._change(row) for row in taken.to_pylist())
+                yield from map(_read_change, taken.to_pylist())
             start += batch.num_rows
 
-    def _change(self, row: Mapping[str, Any]) -> SubscriptionChange:
-        texts = [self.regions[number].as_py() for number in row["region_texts"] or ()]
-        return SubscriptionChange(
-            ChangeKind(row["kind"]),
-            row["name"],
-            row["text"],
-            row["language"],
-            dict(zip(row["region_names"] or (), texts, strict=True)),
-            json.loads(row["options"]) if row["options"] else {},
-        )
 
-    def _table(self, start: int, size: int) -> Any:
-        return pa.ipc.open_file(pa.BufferReader(self._mapped.slice(start, size)))
+def _read_change(row: Mapping[str, Any]) -> SubscriptionChange:
+    options = json.loads(row["options"]) if row["options"] else {}
+    kind = ChangeKind(row["kind"])
+    return SubscriptionChange(kind, row["name"], row["text"], row["language"], dict(row["regions"] or ()), options)
 
 
 def read_header(path: Path, version: int) -> ChangeFileHeader:
@@ -277,12 +249,11 @@ def read_header(path: Path, version: int) -> ChangeFileHeader:
     text = block[_PREFIX.size : _PREFIX.size + length]
     if hashlib.sha256(text).digest() != digest:
         raise damage_error(path, "its checksum is wrong")
-    values = json.loads(text)
-    head = ChangeFileHeader(**(values | {"sizes": tuple(values["sizes"])}))
+    head = ChangeFileHeader(**json.loads(text))
     if head.version != version:
         raise damage_error(path, f"it holds version {head.version}")
-    if size != BLOCK + sum(head.sizes):
-        raise damage_error(path, f"it has {size} bytes instead of {BLOCK + sum(head.sizes)}")
+    if size != BLOCK + head.size:
+        raise damage_error(path, f"it has {size} bytes instead of {BLOCK + head.size}")
     return head
 
 
@@ -304,19 +275,21 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _columns(changes: Sequence[SubscriptionChange], regions: dict[str, int]) -> pa.RecordBatch:
-    """Converts changes to columns; new texts of regions get the next numbers."""
+def _columns(changes: Sequence[SubscriptionChange]) -> pa.RecordBatch:
+    """Converts changes to columns, with each text of a region once."""
+    numbers: dict[str, int] = {}
+    regions = [change.regions for change in changes]
+    places = [numbers.setdefault(text, len(numbers)) for named in regions for text in named.values()]
+    texts = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(numbers, pa.large_string()))
+    names = pa.array([name for named in regions for name in named], pa.string())
+    offsets = np.cumsum([0, *map(len, regions)], dtype=np.int32)
     return pa.record_batch(
         [
             [change.kind.value for change in changes],
             [change.name for change in changes],
             [change.text for change in changes],
             [change.language for change in changes],
-            [list(change.regions) or None for change in changes],
-            [
-                [regions.setdefault(text, len(regions)) for text in change.regions.values()] or None
-                for change in changes
-            ],
+            pa.MapArray.from_arrays(pa.array(offsets), names, texts),
             [json.dumps(dict(change.options)) if change.options else None for change in changes],
         ],
         schema=_CHANGES,

@@ -2,10 +2,9 @@
 
 The first task of a micro-batch pins the newest version; all other tasks, and retries after a
 crash, read the pin. The first micro-batch with a version is the moment from which its
-subscriptions see events; it is recorded for users.
+subscriptions see events; its pin stays for users.
 
-    pins/<query>/batches/000000000007   the version of micro-batch 7
-    pins/<query>/moments/000000000003   the first micro-batch that used version 3, and when
+    pins/<query>/000000000007   the version of micro-batch 7, the first micro-batch that used it, and when
 
 A task reads its micro-batch from the local properties `streaming.sql.batchId` and
 `sql.streaming.queryId` of its `TaskContext`. Spark does not document them. In PySpark 4.3 both
@@ -18,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ensue.errors import StateError
@@ -39,32 +38,27 @@ class VersionStart:
     at: int  # microseconds since 1970 on the clock of the task
 
 
-def pin_version(log: CatalogLog, query: str, batch: int) -> int:
+def pin_version(log: CatalogLog, query: str, batch: int) -> VersionStart:
     """Returns the version for a micro-batch of a query; the first call pins the newest."""
     folder = _folder(log, query)
-    path = folder / "batches" / f"{batch:0{_DIGITS}}"
+    path = _path(folder, batch)
     if not path.exists():
-        (folder / "batches").mkdir(parents=True, exist_ok=True)
-        (folder / "moments").mkdir(parents=True, exist_ok=True)
-        newest = _newest(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        newest = max(_list_pins(folder), default=None)
         if newest is not None and newest > batch:
             raise StateError(
                 f"micro-batch {batch} of the stream {query} is repeated, though {newest} has "
                 f"begun, and its set of subscriptions is no longer known ({path} is missing)\n"
                 "  hint: start the stream with a new checkpoint"
             )
-        version = log.latest()
-        if newest is not None:  # a network file system may show the newest files late
-            version = max(version, _read_pin(folder / "batches" / f"{newest:0{_DIGITS}}"))
-        created = create_exclusively(path, json.dumps({"version": version}).encode())
+        start = VersionStart(log.latest(), batch, time.time_ns() // 1_000)
+        # a network file system may show the newest changes late
+        if newest is not None and (before := _read_pin(folder, newest)).version >= start.version:
+            start = before
+        created = create_exclusively(path, json.dumps(asdict(start)).encode())
         if created and batch % _SWEPT_EVERY == 0:
             _sweep(folder, batch)
-    version = _read_pin(path)
-    moment = folder / "moments" / f"{version:0{_DIGITS}}"
-    if not moment.exists():  # the task that pinned it may have failed
-        start = {"batch": batch, "at": time.time_ns() // 1_000}
-        create_exclusively(moment, json.dumps(start).encode())
-    return version
+    return _read_pin(folder, batch)
 
 
 def list_version_starts(log: CatalogLog, query: str) -> Iterator[VersionStart]:
@@ -72,10 +66,11 @@ def list_version_starts(log: CatalogLog, query: str) -> Iterator[VersionStart]:
 
     Other versions became visible together with the next one that was used.
     """
-    folder = _folder(log, query) / "moments"
-    for name in sorted(_list_pins(folder)):
-        read = _read(folder / name)
-        yield VersionStart(int(name), read["batch"], read["at"])
+    folder = _folder(log, query)
+    for batch in sorted(_list_pins(folder)):
+        start = _read_pin(folder, batch)
+        if start.batch == batch:
+            yield start
 
 
 def find_version_start(log: CatalogLog, query: str, version: int) -> VersionStart | None:
@@ -94,12 +89,8 @@ def list_streams(log: CatalogLog) -> list[str]:
 
 def find_used_versions(log: CatalogLog) -> set[int]:
     """Returns the versions that streams need when they continue."""
-    versions = set()
-    for query in list_streams(log):
-        newest = _newest(_folder(log, query))
-        if newest is not None:
-            versions.add(_read_pin(_folder(log, query) / "batches" / f"{newest:0{_DIGITS}}"))
-    return versions
+    folders = [_folder(log, query) for query in list_streams(log)]
+    return {_read_pin(folder, max(pins)).version for folder in folders if (pins := _list_pins(folder))}
 
 
 def _folder(log: CatalogLog, query: str) -> Path:
@@ -108,24 +99,22 @@ def _folder(log: CatalogLog, query: str) -> Path:
     return log.folder / "pins" / query
 
 
-def _newest(folder: Path) -> int | None:
-    return max(map(int, _list_pins(folder / "batches")), default=None)
+def _path(folder: Path, batch: int) -> Path:
+    return folder / f"{batch:0{_DIGITS}}"
 
 
-def _list_pins(folder: Path) -> list[str]:
+def _list_pins(folder: Path) -> list[int]:
+    """Lists the micro-batches with a pin."""
     try:
-        return [entry.name for entry in os.scandir(folder) if entry.name.isdigit()]
+        return [int(entry.name) for entry in os.scandir(folder) if entry.name.isdigit()]
     except FileNotFoundError:
         return []
 
 
-def _read_pin(path: Path) -> int:
-    return int(_read(path)["version"])
-
-
-def _read(path: Path) -> dict[str, int]:
+def _read_pin(folder: Path, batch: int) -> VersionStart:
+    path = _path(folder, batch)
     try:
-        return dict(json.loads(path.read_bytes()))
+        return VersionStart(**json.loads(path.read_bytes()))
     except FileNotFoundError:
         raise damage_error(path, "it is missing") from None
     except (ValueError, TypeError):
@@ -133,10 +122,10 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def _sweep(folder: Path, batch: int) -> None:
-    """Removes pins that no stream needs."""
-    for name in _list_pins(folder / "batches"):
-        if int(name) < batch - KEPT_PINS:
-            (folder / "batches" / name).unlink(missing_ok=True)
-    for name in ("batches", "moments"):
-        for path in list_abandoned_files(folder / name):
-            path.unlink(missing_ok=True)
+    """Removes pins that no stream needs, but for the first one of each version."""
+    last = batch - KEPT_PINS
+    for old in _list_pins(folder):
+        if last - 2 * _SWEPT_EVERY <= old < last and _read_pin(folder, old).batch < old:
+            _path(folder, old).unlink(missing_ok=True)
+    for path in list_abandoned_files(folder):
+        path.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The subscriptions of a set in the pattern language, grouped by template."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -13,11 +14,10 @@ from ensue.errors import QueryError
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import Query
 from ensue.ir.subscription import EventTest
+from ensue.operators.subscriptions.atom_index import AtomIndex
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
-from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
-from ensue.operators.subscriptions.templates.query_template import QueryTemplate, TemplateId, find_template
-from ensue.operators.subscriptions.templates.template_atoms import EVERY_EVENT, Values
+from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns
+from ensue.operators.subscriptions.query_template import EVERY_EVENT, QueryTemplate, TemplateId, Values, find_template
 from ensue.parser.registry import PATTERNS, detect_language, get_language
 from ensue.parser.subscribed_patterns import parse_subscribed_query
 from ensue.vector.event_table import StreamSchema
@@ -25,6 +25,7 @@ from ensue.vector.event_table import StreamSchema
 FIRST = -2  # leaves of patterns are numbered downwards from here; -1 is none
 
 Ints = npt.NDArray[np.int64]
+EngineId = tuple[TemplateId, int | None]  # a template, and its only subscription if it has an engine of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +60,16 @@ class TemplateTable:
     The index routes events to network leaves and to patterns: `leaf_of` maps slots to both.
     """
 
-    def __init__(self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingArray, streaming: bool) -> None:
+    def __init__(self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingColumns, streaming: bool) -> None:
         self.shape = shape
         self.index = index
         self.leaf_of = leaf_of
         self.streaming = streaming
         self.members: dict[str, PatternMember] = {}
         self.by_key: dict[int, PatternMember] = {}
-        self.by_number: list[PatternMember | None] = []
         self.shapes: dict[TemplateId, QueryTemplate] = {}
-        self.cancelled = 0  # cancellations so far; states drop what they hold when it changes
-        self._free: list[int] = []
-        self.keys = GrowingArray((), np.int64)
-        self._since = GrowingArray((), np.int64)
-        self.places = GrowingArray((), np.int64)
+        self.gone = False  # some were cancelled, and their state is not dropped yet
+        self.rows = GrowingColumns(key=Column(np.int64), since=Column(np.int64), place=Column(np.int64))  # by number
 
     def __len__(self) -> int:
         return len(self.members)
@@ -101,22 +98,14 @@ class TemplateTable:
             raise QueryError(f"'{name}' and '{self.by_key[key].name}' have the same hash", hint="give it another name")
         shape = self.shapes.setdefault(compiled.shape.id, compiled.shape)
         shape.users += 1
-        number = self._free.pop() if self._free else self._new()
+        number = self.rows.take()
         place = shape.constants.add(compiled.constants)
         member = PatternMember(name, compiled.text, number, key, identity, version, shape, place, slots)
-        self.members[name] = self.by_key[key] = self.by_number[number] = member
-        self.keys.array[number], self._since.array[number] = key, version
-        self.places.array[number] = place
+        self.members[name] = self.by_key[key] = member
+        self.rows["key"][number], self.rows["since"][number], self.rows["place"][number] = key, version, place
         for slot in slots:
-            if slot >= self.leaf_of.count:
-                self.leaf_of.add(slot + 1 - self.leaf_of.count)
-            self.leaf_of.array[slot] = FIRST - number
-
-    def _new(self) -> int:
-        self.by_number.append(None)
-        self._since.add()
-        self.places.add()
-        return self.keys.add()
+            self.leaf_of.reach(slot + 1)
+            self.leaf_of["node"][slot] = FIRST - number
 
     def cancel(self, name: str) -> bool:
         """Removes a subscription; returns whether it existed."""
@@ -125,29 +114,47 @@ class TemplateTable:
             return False
         for slot in member.slots:
             self.index.cancel(slot)
-            self.leaf_of.array[slot] = -1
+            self.leaf_of["node"][slot] = -1
         del self.by_key[member.key]
-        self.by_number[member.number] = None
-        self._free.append(member.number)
+        self.rows.unused.append(member.number)
         member.shape.constants.drop(member.place)
         member.shape.users -= 1
         if not member.shape.users:
             del self.shapes[member.shape.id]
-        self.cancelled += 1
+        self.gone = True
         return True
 
-    def sees(self, numbers: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
-        """Returns whether subscriptions see events that these versions routed."""
-        return np.asarray(versions >= self._since.array[numbers])
+    def has_engine(self, template: TemplateId, key: int | None) -> bool:
+        """Whether an engine of a template, or of one of its subscriptions, is still used."""
+        return template in self.shapes and (key is None or key in self.by_key)
+
+    def are_alive(self, keys: Ints) -> npt.NDArray[np.bool_]:
+        """Returns which keys are of active subscriptions."""
+        unique, which = np.unique(keys, return_inverse=True)
+        return np.array([key in self.by_key for key in unique.tolist()], np.bool_)[which]
+
+    def split(self, rows: Ints, numbers: Ints) -> Iterator[tuple[QueryTemplate, int | None, Ints, Ints]]:
+        """Yields the rows of each engine in stream order: its template, its only key, rows and numbers."""
+        if not len(rows):
+            return
+        pairs = np.unique(numbers << 32 | rows)  # an event that fits two variables counts once
+        rows, numbers = pairs & 0xFFFFFFFF, pairs >> 32
+        begins = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
+        owner = np.repeat(np.arange(len(begins)), np.diff([*begins, len(rows)]))
+        engines: dict[tuple[QueryTemplate, int | None], list[int]] = {}
+        for place, key in enumerate(self.rows["key"][numbers[begins]].tolist()):
+            template = self.by_key[key].shape
+            engines.setdefault((template, None if template.mode.alone is None else key), []).append(place)
+        for (template, only), places in engines.items():
+            selected = np.zeros(len(begins), np.bool_)
+            selected[places] = True
+            chosen = np.flatnonzero(selected[owner])
+            chosen = chosen[np.argsort(rows[chosen], kind="stable")]
+            yield template, only, rows[chosen], numbers[chosen]
 
     def key_groups(self, numbers: Ints, key_groups: int) -> Ints:
         """Returns the task of each."""
-        return (self.keys.array[numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
-
-    def key_group_bits(self, numbers: Ints, key_groups: int) -> npt.NDArray[np.uint64]:
-        """Returns the task of each, modulo 64, as a bit."""
-        key_group = self.key_groups(numbers, key_groups).astype(np.uint64) & np.uint64(63)
-        return np.uint64(1) << key_group
+        return (self.rows["key"][numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
 
     def save(self, folder: Path) -> None:
         """Writes the subscriptions; the index has their atoms."""

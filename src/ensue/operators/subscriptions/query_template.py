@@ -1,9 +1,13 @@
-"""A template of subscriptions: the plan of queries that differ only in constants."""
+"""A template of subscriptions: the plan of queries that differ only in constants, and the atoms of its variables.
 
-from collections.abc import Mapping
+The atoms are the conditions on single events, by which the index routes events to subscriptions.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +18,12 @@ from ensue.engine.engine import Engine
 from ensue.engine.program import Program
 from ensue.engine.reference_engine import ReferenceEngine, find_used_columns
 from ensue.ir.canonical_form import canonical_form
+from ensue.ir.expression import COMPARISONS, Between, Binary, Constant, Expr, FieldRef, In, Literal
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
+from ensue.ir.subscription import EventTest, Predicate, PredicateType
 from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
-from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
-from ensue.operators.subscriptions.templates.template_atoms import TemplateAtoms, Values, build_template_atoms
+from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns
 from ensue.options import Limits
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan, Role
 from ensue.planner.planner import choose_plan
@@ -28,14 +33,34 @@ from ensue.planner.subscription_templates import (
     add_subscription_key,
     extract_constants,
     get_constant_name,
+    get_constant_number,
     keep_constants,
 )
-from ensue.schema import EventType, Schema, ValueKind, types_overlap
+from ensue.schema import ANY, EventType, Schema, ValueKind, get_type_names, types_overlap
+from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.event_table import StreamSchema
 
 Ints = npt.NDArray[np.int64]
+Slot = int  # the number of a constant
+Values = Sequence[int | float | str]
 TemplateId = str  # equal for queries of one template, in every process
+_NUMBERS: dict[ValueKind, Any] = {ValueKind.INTEGER: np.int64, ValueKind.FLOAT: np.float64}
 _ARROW = {ValueKind.INTEGER: pa.int64(), ValueKind.FLOAT: pa.float64(), ValueKind.STRING: pa.string()}
+
+_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TYPES = {
+    ValueKind.INTEGER: PredicateType.ARITH,
+    ValueKind.FLOAT: PredicateType.ARITH,
+    ValueKind.STRING: PredicateType.STRING,
+    ValueKind.BOOLEAN: PredicateType.BOOL,
+}
+_PYTHON_TYPES: dict[ValueKind, tuple[type, ...]] = {
+    ValueKind.INTEGER: (int, float),
+    ValueKind.FLOAT: (int, float),
+    ValueKind.STRING: (str,),
+    ValueKind.BOOLEAN: (bool,),
+}
+EVERY_EVENT = EventTest(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +85,7 @@ class QueryTemplate:
         self.shape = _add_constants(shape, kinds)
         self.physical, self.schema = self.shape.physical(query)
         self.plan = choose_plan(self.physical, self.schema)
-        self.atoms = _build_atoms(self.plan, shape, mode)
+        self.atoms = TemplateAtoms(()) if mode.every_event else build_template_atoms(self.plan, shape)
         used = find_used_columns(self.plan.query, self.schema)
         self.columns = [name for name in shape.arrow.names if name in used]
         self.constants = TemplateConstants(kinds)
@@ -101,47 +126,31 @@ class TemplateConstants:
     """The constants of all subscriptions of a template, one row for each."""
 
     def __init__(self, kinds: tuple[ValueKind, ...]) -> None:
-        self._kinds = kinds
-        self._numbers = [GrowingArray((), np.int64 if kind is ValueKind.INTEGER else np.float64) for kind in kinds]
-        self._texts: list[list[str | None]] = [[] for _ in kinds]
-        self._arrays: dict[int, pa.Array] = {}  # of texts, until a subscription is added
-        self._count = 0
-        self._free: list[int] = []
+        types = [_NUMBERS.get(kind, object) for kind in kinds]
+        self._rows = GrowingColumns(**{str(number): Column(type, fill=type()) for number, type in enumerate(types)})
+        self._texts: dict[str, pa.Array] = {}  # columns of texts, until a subscription is added
 
     def add(self, values: Values) -> int:
         """Stores the constants of a subscription and returns their row."""
-        if self._free:
-            row = self._free.pop()
-        else:
-            row = self._count
-            self._count += 1
-            for kind, numbers, texts in zip(self._kinds, self._numbers, self._texts, strict=True):
-                if kind is ValueKind.STRING:
-                    texts.append(None)
-                else:
-                    numbers.add()
-        for number, (kind, value) in enumerate(zip(self._kinds, values, strict=True)):
-            if kind is ValueKind.STRING:
-                assert isinstance(value, str)
-                self._texts[number][row] = value
-                self._arrays.pop(number, None)
-            else:
-                self._numbers[number].array[row] = value
+        row = self._rows.take()
+        for number, value in enumerate(values):
+            self._rows[str(number)][row] = value
+        self._texts.clear()
         return row
 
     def drop(self, row: int) -> None:
-        self._free.append(row)
+        self._rows.unused.append(row)
 
     def take(self, rows: Ints) -> list[pa.Array]:
         """Returns the constants of some rows as columns."""
         columns = []
-        for number, kind in enumerate(self._kinds):
-            if kind is ValueKind.STRING:
-                if number not in self._arrays:
-                    self._arrays[number] = pa.array(self._texts[number], pa.string())
-                columns.append(self._arrays[number].take(pa.array(rows)))
-            else:
-                columns.append(pa.array(self._numbers[number].array[rows]))
+        for name, values in self._rows.arrays.items():
+            if values.dtype != object:
+                columns.append(pa.array(values[rows]))
+                continue
+            if name not in self._texts:
+                self._texts[name] = pa.array(values[: self._rows.count], pa.string())
+            columns.append(self._texts[name].take(pa.array(rows)))
         return columns
 
 
@@ -198,15 +207,6 @@ def _find_or_create(
     return created
 
 
-def _build_atoms(plan: PhysicalPlan, shape: StreamSchema, mode: TemplateMode) -> TemplateAtoms:
-    if mode.every_event:
-        return TemplateAtoms(())
-    if plan.roles:
-        return build_template_atoms(plan, shape)
-    roles = tuple(Role(atom.variable, atom.type) for atom in iterate_atoms(plan.query.pattern))
-    return build_template_atoms(replace(plan, roles=roles), shape)
-
-
 def _add_constants(shape: StreamSchema, kinds: tuple[ValueKind, ...]) -> StreamSchema:
     """The shape of events with a subscription and its constants."""
     added = {SUBSCRIPTION: ValueKind.INTEGER}
@@ -222,3 +222,107 @@ def _add_constants(shape: StreamSchema, kinds: tuple[ValueKind, ...]) -> StreamS
     common = None if schema.common is None else MappingProxyType({**schema.common, **added})
     wider: Schema = replace(schema, types=MappingProxyType(types), common=common)
     return replace(shape, schema=wider, arrow=arrow, hidden=(*shape.hidden, *added))
+
+
+# ---------------------------------------------------------------------------- atoms
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePredicate:
+    """A predicate whose values may be constants of the subscription."""
+
+    type: PredicateType
+    column: str
+    operator: str
+    values: tuple[Literal | Slot, ...]
+
+    def bind(self, constants: Values) -> Predicate:
+        values: tuple[Constant, ...] = tuple(
+            value.value if isinstance(value, Literal) else constants[value] for value in self.values
+        )
+        value = values if self.operator == "IN" else values[0]
+        return Predicate(self.type, self.column, self.operator, value)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateAtoms:
+    """The atoms of a template: an event that satisfies none is in no match.
+
+    Conditions that need more than one event are left to the plan.
+    """
+
+    variables: tuple[tuple[TemplatePredicate, ...], ...]
+
+    def list_atoms(self, constants: Values) -> list[EventTest]:
+        """Returns the distinct atoms of a subscription with these constants."""
+        tests = (tuple(predicate.bind(constants) for predicate in predicates) for predicates in self.variables)
+        return [EventTest(predicates) for predicates in dict.fromkeys(tests)]
+
+
+def build_template_atoms(plan: PhysicalPlan, shape: StreamSchema) -> TemplateAtoms:
+    """Builds the atoms from the roles of a plan, or from the types of its variables if it has none."""
+    kinds = get_field_kinds(shape.arrow)
+    atoms = iterate_atoms(plan.query.pattern)
+    variables = []
+    for role in _iterate_roles(plan.roles or [Role(atom.variable, atom.type) for atom in atoms]):
+        predicates = [predicate for c in role.conditions for predicate in _read_predicates(c, kinds)]
+        column = shape.schema.type_column
+        typed = shape.schema.typed and column is not None and kinds[column] is ValueKind.STRING
+        if column is None or not typed or role.type == ANY:
+            variables.append(tuple(predicates))
+            continue
+        for name in get_type_names(role.type):
+            of_type = TemplatePredicate(PredicateType.STRING, column, "=", (Literal(name),))
+            variables.append((of_type, *predicates))
+    return TemplateAtoms(tuple(dict.fromkeys(variables)))
+
+
+def _iterate_roles(roles: Iterable[Role]) -> Iterator[Role]:
+    for role in roles:
+        if role.inner is None:
+            yield role
+        else:
+            yield from _iterate_roles(role.inner.roles)
+
+
+def _read_predicates(condition: Expr, kinds: dict[str, ValueKind]) -> Iterator[TemplatePredicate]:
+    match condition:
+        case Binary(operator="and", left=left, right=right):
+            yield from _read_predicates(left, kinds)
+            yield from _read_predicates(right, kinds)
+        case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+            yield from _read_comparison(left, operator, right, kinds)
+            yield from _read_comparison(right, _FLIPPED[operator], left, kinds)
+        case Between(operand=operand, low=low, high=high, negated=False):
+            yield from _read_comparison(operand, ">=", low, kinds)
+            yield from _read_comparison(operand, "<=", high, kinds)
+        case In(operand=FieldRef(name=str(name)), options=options, negated=False):
+            values = tuple(v for o in options if (v := _value(o, kinds.get(name))) is not None)
+            if len(values) == len(options):
+                yield TemplatePredicate(_TYPES[kinds[name]], name, "IN", values)
+        case _:
+            return
+
+
+def _read_comparison(
+    left: Expr, operator: str, right: Expr, kinds: dict[str, ValueKind]
+) -> Iterator[TemplatePredicate]:
+    name = left.name if isinstance(left, FieldRef) else None
+    if name is None or get_constant_number(name) is not None:
+        return
+    kind = kinds.get(name)
+    value = _value(right, kind)
+    plain = operator in ("=", "!=") or kind in (ValueKind.INTEGER, ValueKind.FLOAT)
+    if kind is not None and value is not None and plain:
+        yield TemplatePredicate(_TYPES[kind], name, operator, (value,))
+
+
+def _value(expr: Expr, kind: ValueKind | None) -> Literal | Slot | None:
+    """Returns the value that a field is compared with, if the index supports it."""
+    if kind is None or kind not in _TYPES:
+        return None
+    if isinstance(expr, FieldRef):
+        return get_constant_number(expr.name)
+    if isinstance(expr, Literal) and type(expr.value) in _PYTHON_TYPES[kind]:
+        return Literal(expr.value)
+    return None

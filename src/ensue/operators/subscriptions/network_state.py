@@ -11,11 +11,11 @@ from ensue.errors import LimitError, StateError
 from ensue.kernels import network_tables
 from ensue.kernels.network import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, run_network
 from ensue.kernels.network_compaction import copy_marked, mark_events, mark_needed
-from ensue.kernels.network_selection import count_members, gather_members, set_used_position
 from ensue.kernels.network_tables import NetworkEvents, NetworkOutput, NetworkValues
+from ensue.kernels.network_values import count_members, gather_members, set_used_position
 from ensue.kernels.regions import RegionTable
 from ensue.operators.subscriptions.member_registry import CpuMeter
-from ensue.operators.subscriptions.network.network_table import NetworkTable
+from ensue.operators.subscriptions.network_table import NetworkTable
 
 Ints = npt.NDArray[np.int64]
 _FEW = 4_096  # with fewer values, unneeded ones are not dropped
@@ -225,8 +225,13 @@ class NetworkState:
         return self.held.clock[0].item() if self.held.counted[3] else None
 
     @property
-    def saved_bytes(self) -> int:
-        """The approximate size of `save`'s result, without spare rows."""
+    def held_rows(self) -> Ints:
+        """The rows of the stream that later matches may contain."""
+        return self.events.position
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of a snapshot, without spare rows."""
         instances, cells, timers = (int(n) for n in self.held.counted[:3])
         return 80 * instances + 12 * cells + 16 * timers + sum(a.nbytes for a in self.events)
 
@@ -258,19 +263,16 @@ class NetworkState:
         instance_count, cell_count, timer_count, started, _ = (int(n) for n in held.counted)
         nodes = np.flatnonzero((held.heads >= 0).any(axis=1))
         instances = held.instances[:instance_count].copy()
-        numbers = np.unique(np.concatenate([nodes, instances[:, 0][instances[:, 0] >= 0]]))
-        rows = [self.table.by_number[n] for n in numbers.tolist()]
-        assert all(row is not None for row in rows)
-        keys = b"".join(row.key for row in rows if row is not None)
         known = instances[:, 0] >= 0
+        numbers = np.unique(np.concatenate([nodes, instances[known, 0]]))
         instances[known, 0] = np.searchsorted(numbers, instances[known, 0])
         cells = held.cells[:cell_count].copy()
-        edges = {e: n for row in rows if row for n, (_, e) in enumerate(row.children)}
+        inputs = map(self.table.list_inputs, numbers.tolist())
+        edges = {edge: place for listed in inputs for place, (_, edge) in enumerate(listed)}
         cells[:, 2] = [edges.get(e, -1) for e in cells[:, 2].tolist()]
-        seeds = [self.table.by_number[node] for node in sorted(self._seeded)]
         return {
-            "seeds": np.frombuffer(b"".join(r.key for r in seeds if r is not None), np.uint8),
-            "keys": np.frombuffer(keys, np.uint8),
+            "seeds": self.table.get_keys(np.array(sorted(self._seeded), np.int64)),
+            "keys": self.table.get_keys(numbers),
             "instances": instances,
             "times": held.times[:instance_count],
             "cells": cells,
@@ -285,9 +287,7 @@ class NetworkState:
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Continues from a saved state, without nodes that no subscription uses."""
-        keys = saved["keys"].tobytes()
-        rows = [self.table.rows.get(keys[k : k + 16]) for k in range(0, len(keys), 16)]
-        numbers = np.array([-1 if row is None else row.node for row in rows], np.int64)
+        numbers = self._find_nodes(saved["keys"])
         if saved["times"].dtype != self.time:
             raise StateError("the state of subscriptions was saved for another time column")
         instances = _instances(saved)
@@ -298,14 +298,15 @@ class NetworkState:
         heads = self.held.heads
         heads[:] = -1
         for number, head_cells in zip(saved["listed"].tolist(), saved["heads"].tolist(), strict=True):
-            row = rows[number]
-            if row is None:
+            node = int(numbers[number])
+            if node < 0:
                 continue
-            heads[row.node] = head_cells
+            heads[node] = head_cells
+            inputs = self.table.list_inputs(node)
             for cell in head_cells:
                 while cell >= 0:
                     edge = int(cells[cell, 2])
-                    cells[cell, 2] = row.children[edge][1] if edge >= 0 else -1
+                    cells[cell, 2] = inputs[edge][1] if edge >= 0 else -1
                     cell = int(cells[cell, 1])
         instance_count, cell_count, timer_count = len(instances), len(cells), len(saved["heap"])
         heap = np.zeros((max(16, 2 * timer_count), 2), np.int64)
@@ -327,10 +328,13 @@ class NetworkState:
             clock=np.array(saved["clock"]),
         )  # fmt: skip
         self.events = NetworkEvents(*(np.array(saved[f"event {name}"]) for name in NetworkEvents._fields))
-        seeds = saved["seeds"].tobytes()
-        known_seeds = (self.table.rows.get(seeds[k : k + 16]) for k in range(0, len(seeds), 16))
-        self._seeded = {row.node for row in known_seeds if row is not None}
+        self._seeded = set(self._find_nodes(saved["seeds"]).tolist()) - {-1}
         self._kept = instance_count
+
+    def _find_nodes(self, keys: npt.NDArray[Any]) -> Ints:
+        """Returns the numbers of the nodes with these keys; -1: no subscription uses it."""
+        found = [self.table.keys.find(key.tobytes()) for key in keys.astype(">u8")]
+        return np.array(found, np.int64)
 
 
 def _instances(saved: dict[str, npt.NDArray[Any]]) -> Ints:
