@@ -23,7 +23,7 @@ from ensue.archives.archive import (
     get_local_path,
 )
 from ensue.archives.file_archive import FileArchive, StorageLayout
-from ensue.archives.parquet_metadata import get_first_line
+from ensue.archives.parquet_reader import get_first_line
 from ensue.errors import EventError, did_you_mean
 from ensue.optional_deps import require_extra
 from ensue.vector.arrow_types import plain_type
@@ -152,7 +152,6 @@ def _list_files(table: Any) -> FileList:
         bounds=partial(_get_bounds, actions, partitions),
         partitions=partitions,
         buckets=None if own is None else _to_integers(partitions[BUCKET]),
-        even="typeWidening" not in features and "typeWidening-preview" not in features,
         left=_read_row_masks(table) if "deletionVectors" in features else {},
     )
 

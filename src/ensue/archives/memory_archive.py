@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.archives.archive import KEY, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
-from ensue.archives.row_selection import RowSelector
+from ensue.archives.pruning import RowSelector
 from ensue.vector.event_table import StreamSchema, drop_bad_times, find_stream_order, get_end_times
 from ensue.vector.key_codes import ColumnCodes
 from ensue.vector.take import take_rows

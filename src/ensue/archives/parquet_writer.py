@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from ensue.archives.archive import BUCKET, DAY, ORDER
-from ensue.archives.parquet_metadata import split_path
+from ensue.archives.parquet_reader import split_path
 from ensue.errors import EventError
 from ensue.schema import ValueKind
 from ensue.vector import evaluation
