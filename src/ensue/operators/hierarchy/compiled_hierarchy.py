@@ -223,6 +223,12 @@ class CompiledStage:
     hold: int | float  # how far its time lags the stream
     reach: int | float | None  # how far back events may begin; None: any time
 
+    @classmethod
+    def from_hierarchy(cls, hierarchy: CompiledHierarchy, types: frozenset[str] | None = None) -> "CompiledStage":
+        """All layers in one stage, which reads events of these types."""
+        plan = StagePlan(0, (), tuple(compiled.layer for compiled in hierarchy.layers), (), (), types)
+        return cls(plan, hierarchy, hierarchy.layers, {}, 0, None)
+
     @property
     def shape(self) -> StreamSchema:
         return self.hierarchy.shape

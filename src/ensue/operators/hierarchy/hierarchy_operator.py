@@ -21,11 +21,9 @@ from ensue.operators.hierarchy.hierarchy_planner import (
     select_visible_columns,
 )
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
-from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
-from ensue.planner.hierarchy_stages import StagePlan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import RESULT_ORDER
@@ -98,10 +96,7 @@ class HierarchyOperator:
         return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
 
     def as_single_stage(self) -> "HierarchyStage":
-        layers = self.hierarchy.layers
-        plan = StagePlan(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
-        stage = CompiledStage(plan, self.hierarchy, layers, {}, 0, None)
-        return HierarchyStage(stage, self.levels)
+        return HierarchyStage(CompiledStage.from_hierarchy(self.hierarchy, self.reads.types), self.levels)
 
 
 def _build_input_filter(stage: CompiledStage) -> InputFilter:
@@ -151,17 +146,10 @@ class HierarchyStage:
         return f"nothing splits the stream of {names}: {who}"
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
-        return self._create_matcher(self.arrival)
+        return HierarchyMatcher(self.prepared.hierarchy, self.prepared, self.arrival)
 
     def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
-        return self._create_matcher((ARRIVAL,))
-
-    def _create_matcher(self, arrival: tuple[str, ...]) -> HierarchyStageMatcher | HierarchyMatcher:
-        """Layers number their events themselves if no event passes between stages."""
-        stage = self.prepared
-        if stage.cut:
-            return HierarchyStageMatcher(stage, arrival)
-        return HierarchyMatcher(replace(stage.hierarchy, layers=stage.layers))
+        return HierarchyMatcher(self.prepared.hierarchy, self.prepared, (ARRIVAL,))
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables[: len(self.prepared.delivered)])

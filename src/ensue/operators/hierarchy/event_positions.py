@@ -1,21 +1,14 @@
-"""Matches the layers of a stage in one key group, from events of the stream and earlier stages."""
+"""Keys of events that compare in stream order, and numbers for them."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION
-from ensue.operators.hierarchy.compiled_hierarchy import FIRST, LAST, CompiledStage
-from ensue.operators.hierarchy.hierarchy_matcher import Arrays, BufferedLayer, LayeredMatcher
-from ensue.runtime.stage import StageInput, get_complex_end_times
 from ensue.vector.arrow_numpy import sorted_unique
 from ensue.vector.column_values import from_arrow
-from ensue.vector.event_table import StreamSchema, get_end_times
-from ensue.vector.take import create_empty_table
+from ensue.vector.event_table import StreamSchema
 
 Keys = npt.NDArray[np.bytes_]
 Ints = npt.NDArray[np.int64]
@@ -155,97 +148,3 @@ def _encode_numbers(values: npt.NDArray[np.generic]) -> Bytes:
         bits = values.astype(np.int64)
     flipped = (bits.view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8")
     return flipped.view(np.uint8).reshape(-1, 8)
-
-
-class HierarchyStageMatcher(LayeredMatcher):
-    """Matches a stage; the result has one table per output, as in `CompiledStage.outputs`.
-
-    `arrival` names the columns that distinguish events of the same time and order columns. They
-    and the stream order form an event's key; keys order events from different key groups.
-    """
-
-    state_name = "stage"
-
-    def __init__(self, prepared: CompiledStage, arrival: Sequence[str]) -> None:
-        super().__init__(prepared.layers)
-        self.prepared = prepared
-        self.arrival = list(arrival)
-        self.places = KeyNumbers()
-        self._schemas = {p.layer.name: p.event_schema for p in prepared.hierarchy.layers}
-
-    def process(self, batch: StageInput) -> list[pa.Table]:
-        """Returns the complex events that the next ordered events complete.
-
-        No later call has an event that ends before these.
-        """
-        raw, lower, shape = batch.events, batch.complex_events, self.prepared.shape
-        keys = encode_event_keys(raw, shape, self.arrival)
-        last_keys = {name: read_keys(table, LAST) for name, table in lower.items()}
-        all_keys = np.concatenate([keys, *last_keys.values()])
-        if not len(all_keys):
-            return [create_empty_table(schema) for schema in self.prepared.outputs.values()]
-        self.places.get_numbers(np.sort(all_keys))
-        at = self.places.get_numbers(keys)
-        starts = at
-        if shape.schema.intervals:
-            starts = self.places.get_numbers(encode_start_keys(raw, keys, shape))
-        positioned = self._empty_inputs()
-        for name, table in lower.items():
-            positioned[name] = self._add_positions(name, table, last_keys[name])
-        now = self._newest(raw, lower)
-        events = raw.drop_columns(self.arrival)
-
-        def process_layer(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
-            layer.take(events if events.num_rows else None, results, at, starts)
-            return layer.pass_time(now)
-
-        result = self._apply_step(process_layer, positioned)
-        if self.prepared.reach is not None:
-            before = now - self.prepared.reach
-            time = math.floor(before) if isinstance(now, int) else before
-            self.places.forget(encode_time_bound(time))
-        return result
-
-    def _collect_outputs(self, results: Mapping[str, pa.Table]) -> list[pa.Table]:
-        sent = [self._add_member_keys(results[name]) for name in self.prepared.stage.gives]
-        return super()._collect_outputs(results) + sent
-
-    def _empty_inputs(self) -> dict[str, pa.Table]:
-        return {name: create_empty_table(self._schemas[name]) for name in self.prepared.takes}
-
-    def _add_positions(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
-        """Orders events of an earlier stage and adds the positions of their members."""
-        places = {
-            LAST_POSITION: self.places.get_numbers(lasts),
-            FIRST_POSITION: self.places.get_numbers(read_keys(table, FIRST)),
-        }
-        schema = self._schemas[name]
-        names = (field.name for field in schema)
-        columns = [pa.array(places[n]) if n in places else table.column(n) for n in names]
-        positioned = pa.table(columns, schema=schema)
-        return positioned.take(pa.array(np.argsort(places[LAST_POSITION], kind="stable")))
-
-    def _add_member_keys(self, events: pa.Table) -> pa.Table:
-        """Adds the keys of the members to events for later stages."""
-        at, starts = (events.column(name).to_numpy() for name in (LAST_POSITION, FIRST_POSITION))
-        bare = events.drop_columns([LAST_POSITION, FIRST_POSITION])
-        last = bare.append_column(LAST, keys_to_arrow(self.places.keys(at)))
-        return last.append_column(FIRST, keys_to_arrow(self.places.keys(starts)))
-
-    def _newest(self, raw: pa.Table, lower: Mapping[str, pa.Table]) -> float:
-        shape = self.prepared.shape
-        times = [get_end_times(raw, shape)] if raw.num_rows else []
-        times += [get_complex_end_times(t, shape) for t in lower.values() if t.num_rows]
-        newest: float = max(t.max().item() for t in times)
-        return newest
-
-    @property
-    def state_bytes(self) -> int:
-        own = self.places.known.nbytes + self.places.numbers.nbytes
-        return own + sum(layer.state_bytes for layer in self.layers)
-
-    def _save_positions(self) -> tuple[dict[str, Any], Arrays]:
-        return {}, {"known": self.places.known, "numbers": self.places.numbers}
-
-    def _restore_positions(self, header: dict[str, Any], arrays: Arrays) -> None:  # noqa: ARG002
-        self.places = KeyNumbers(arrays["known"], arrays["numbers"])
