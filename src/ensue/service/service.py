@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ensue.backends.live_rows import build_empty_tables
+from ensue.backends.live_backend import build_empty_tables
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.service import queries

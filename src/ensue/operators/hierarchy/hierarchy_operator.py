@@ -26,7 +26,7 @@ from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query
-from ensue.projection.time_order import RESULT_ORDER
+from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import Name, QuerySpec, RunOptions, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema

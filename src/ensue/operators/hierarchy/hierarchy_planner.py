@@ -60,7 +60,7 @@ from ensue.planner.hierarchy_stages import (
 from ensue.planner.join_order import MOST, NAMES
 from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.projection.trigger_limits import RANK
+from ensue.projection.match_order import RANK
 from ensue.runtime.compiled_query import CompiledQuery, get_result_schema
 from ensue.schema import get_type_names
 from ensue.vector.arrow_types import window_to_ticks

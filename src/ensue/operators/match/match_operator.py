@@ -18,7 +18,7 @@ from ensue.options import Limits
 from ensue.parser.pattern_parser import parse_statement
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.printing.pattern_printer import format_query
-from ensue.projection.time_order import RESULT_ORDER
+from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import (
     CompiledQuery,
     TimeoutQueries,

@@ -14,7 +14,7 @@ from ensue.errors import QueryError, StateError
 from ensue.ir.traversal import iterate_negations
 from ensue.planner.evictability import can_wait, why_not_evicted, why_not_shed
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.spill.readmission import ReplayableMatcher
+from ensue.runtime.spill.resident_keys import ReplayableMatcher
 from ensue.schema import ValueKind
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.event_table import StreamSchema, get_end_times

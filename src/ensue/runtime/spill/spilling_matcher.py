@@ -30,10 +30,16 @@ from ensue.runtime.spill.key_store import (
     is_spill_snapshot,
     sort_events,
 )
-from ensue.runtime.spill.readmission import KeyCohorts, ReplayableMatcher
-from ensue.runtime.spill.resident_keys import MemoryBound, ResidentKeys, SpillCounters, WindowDeadlines, find_runs
-from ensue.runtime.spill.spill_files import SpillFolder
-from ensue.runtime.spill.spilled_keys import SpilledKeys
+from ensue.runtime.spill.resident_keys import (
+    KeyCohorts,
+    MemoryBound,
+    ReplayableMatcher,
+    ResidentKeys,
+    SpillCounters,
+    WindowDeadlines,
+    find_runs,
+)
+from ensue.runtime.spill.spilled_keys import SpilledKeys, SpillFolder
 from ensue.runtime.stage import InputFilter, StageInput
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import KeyCodes
