@@ -67,12 +67,11 @@ class ArchiveRead:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRows:
-    """The result of an `ArchiveRead` in stream order, with the cost of the read."""
+    """The result of an `ArchiveRead` in stream order, with what was read for it."""
 
     events: pa.Table
     files: int = 0  # opened
     rows: int = 0  # that passed the filter of the scan, if known
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

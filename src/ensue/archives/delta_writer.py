@@ -32,7 +32,7 @@ from ensue.archives.delta import (
 )
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_reader import build_file_error, get_first_line, split_path
-from ensue.archives.parquet_writer import AddedFile, Clustering, remove_files, write_parquet
+from ensue.archives.parquet_writer import AddedFile, remove_files, write_parquet
 from ensue.errors import EventError, StateError
 from ensue.schema import ValueKind
 from ensue.vector.event_table import drop_bad_times
@@ -115,20 +115,12 @@ def _require_empty_place(place: str) -> None:
 
 def get_properties(archive: FileArchive) -> ArchiveProperties:
     """The layout of an archive that Ensue created. Raises a StateError for other archives."""
-    schema, stored = archive.shape.schema, archive.stored
-    if stored.buckets is None:
+    if archive.own is None:
         raise StateError(
             f"{archive.place} was not created by Ensue, which only reads such tables\n"
             "  hint: ensue.create_archive or ensue archive create makes one that it can write"
         )
-    time = schema.start, schema.end
-    return ArchiveProperties(time, schema.type_column, archive.key, schema.order, stored.buckets, stored.day)
-
-
-def get_clustering(archive: FileArchive) -> Clustering:
-    """How the events of an archive are divided into files."""
-    own = get_properties(archive)
-    return Clustering(own.key, own.time[0], own.time[1], own.buckets, own.day)
+    return archive.own
 
 
 def write_files(archive: FileArchive, events: pa.Table, first_order: int, name: str = "0") -> list[AddedFile]:
@@ -137,12 +129,12 @@ def write_files(archive: FileArchive, events: pa.Table, first_order: int, name: 
     The events are numbered from `first_order` on in their order, the last tie-break of events of
     the same time. `name` becomes part of the file names.
     """
-    columns = pa.schema([f for f in archive.stored.schema if f.name not in HIDDEN_COLUMNS])
+    columns = pa.schema([f for f in archive.stored if f.name not in HIDDEN_COLUMNS])
     stored = cast_to_stored(events, columns, f"the archive {archive.place}")
     stored, _ = drop_bad_times(stored, archive.shape, "raise")
     numbers = np.arange(first_order, first_order + stored.num_rows, dtype=np.int64)
     numbered = stored.append_column(ORDER, pa.array(numbers))
-    return write_parquet(archive.place, get_clustering(archive), numbered, name)
+    return write_parquet(archive.place, get_properties(archive), numbered, name)
 
 
 def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number: int) -> bool:
@@ -385,13 +377,13 @@ def _group_by_size(parts: list[_Part]) -> Iterator[list[_Part]]:
 
 
 def _rewrite(archive: FileArchive, group: list[_Part]) -> CompactionResult:
-    columns = pa.schema([f for f in archive.stored.schema if f.name not in (DAY, BUCKET)])
-    clustering = get_clustering(archive)
+    columns = pa.schema([f for f in archive.stored if f.name not in (DAY, BUCKET)])
+    own = get_properties(archive)
     rewritten: list[tuple[_Part, list[AddedFile]]] = []
     try:
         for part in group:
             events = pa.concat_tables(_read_part(archive.place, path, columns) for path in part.paths)
-            rewritten.append((part, write_parquet(archive.place, clustering, events, "compact")))
+            rewritten.append((part, write_parquet(archive.place, own, events, "compact")))
         return _commit_parts(archive, rewritten)
     except BaseException:
         remove_files(archive.place, [file for _, added in rewritten for file in added])

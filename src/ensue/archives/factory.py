@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, LruCache, TimeColumns
-from ensue.archives.file_archive import FileArchive, FileSource, StorageLayout
+from ensue.archives.file_archive import FileArchive, FileSource
 from ensue.archives.memory_archive import TableArchive
 from ensue.archives.parquet_reader import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
 from ensue.errors import EventError, StateError
@@ -116,8 +116,7 @@ def _open_path(place: str, options: ArchiveOptions) -> Archive:
 
 
 def _build_file_archive(source: FileSource, schema: pa.Schema, options: ArchiveOptions) -> FileArchive:
-    stored = StorageLayout(schema, options.key)
-    return FileArchive(source, options.shape(schema), options.key, stored, options.complete)
+    return FileArchive(source, options.shape(schema), options.key, schema, complete=options.complete)
 
 
 def convert_to_table(place: Any) -> pa.Table:

@@ -3,14 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.archive import ArchiveLayout, ArchiveRead, ArchiveRows, ColumnBounds, CompactionResult, FileList
+from ensue.archives.archive import (
+    ORDER,
+    ArchiveLayout,
+    ArchiveProperties,
+    ArchiveRead,
+    ArchiveRows,
+    ColumnBounds,
+    CompactionResult,
+    FileList,
+)
 from ensue.archives.parquet_reader import FILE, MissingFileError, get_read_columns, read_footer, read_rows
 from ensue.archives.pruning import FilePruner, RowSelector
 from ensue.brief_tracebacks import shorten_tracebacks
@@ -19,34 +27,12 @@ from ensue.vector.event_table import StreamSchema, find_stream_order
 from ensue.vector.take import take_rows
 
 
-@dataclass(frozen=True, slots=True)
-class StorageLayout:
-    """How the events of an archive are stored."""
-
-    schema: pa.Schema  # of the table, with hidden columns
-    key: tuple[str, ...] = ()
-    buckets: int | None = None  # number of hash buckets of the key
-    order: str | None = None  # the hidden column of the arrival order
-    day: float | None = None  # length of a day partition of numeric times; 0: one partition
-
-
-def read_files(files: FileList, request: ArchiveRead, shape: StreamSchema, stored: StorageLayout) -> ArchiveRows:
-    """Reads events from files."""
-    began = perf_counter()
-    pieces = RowSelector(request, shape)
-    columns = get_read_columns(pieces, () if stored.order is None else (stored.order,))
-    numbers = FilePruner(pieces, stored.key, stored.buckets).find_files(files)
-    decoded = read_rows(files, numbers, pieces, columns, stored.schema)
-    events = _sort_rows(decoded.rows, shape, stored).select(list(columns.returned))
-    return ArchiveRows(events, len(numbers), decoded.scanned, perf_counter() - began)
-
-
-def _sort_rows(rows: pa.Table, shape: StreamSchema, stored: StorageLayout) -> pa.Table:
+def _sort_rows(rows: pa.Table, shape: StreamSchema) -> pa.Table:
     """Rows in stream order: time, order columns, arrival, then by file; those of a file are in order."""
     if not rows.num_rows:
         return rows
-    if stored.order is not None:
-        ties = (np.asarray(rows.column(name).to_numpy()) for name in (FILE, stored.order))
+    if ORDER in rows.column_names:
+        ties = (np.asarray(rows.column(name).to_numpy()) for name in (FILE, ORDER))
         rows = take_rows(rows, np.lexsort(tuple(ties)))
     order = find_stream_order(rows, shape)
     return rows if order is None else take_rows(rows, order)
@@ -86,7 +72,8 @@ class FileArchive:
     source: FileSource
     shape: StreamSchema
     key: tuple[str, ...]
-    stored: StorageLayout
+    stored: pa.Schema  # of the table, with hidden columns
+    own: ArchiveProperties | None = None  # how Ensue has written it; None: others did
     complete: object | None = None
 
     @property
@@ -106,7 +93,7 @@ class FileArchive:
             "type": schema.type_column,
             "key": list(self.key),
             "order": list(schema.order),
-            "buckets": self.stored.buckets,
+            "buckets": self._buckets,
             **self.source.describe(),
         }
 
@@ -114,7 +101,7 @@ class FileArchive:
         pinned = self.source.pinned()
         files = pinned.files()
         schema = self.shape.schema
-        own = self.stored.buckets is not None
+        own = self.own is not None
         return ArchiveLayout(
             kind=self.source.kind,
             place=self.source.place,
@@ -126,16 +113,23 @@ class FileArchive:
             until=_find_bound(files, schema.end, first=False),
             partitioned_by=self.source.get_partition_columns(),
             sorted_by=(*self.key, schema.end) if own else (),
-            buckets=self.stored.buckets,
+            buckets=self._buckets,
             clustered=own or is_clustered(files, self.key),
         )
+
+    @property
+    def _buckets(self) -> int | None:
+        return None if self.own is None else self.own.buckets
 
     def read(self, request: ArchiveRead) -> ArchiveRows:
         source = self.source
         if source.kind == "delta":
             source = source.pinned()  # so that an error can name the version
         try:
-            return read_files(source.files(), request, self.shape, self.stored)
+            files, pieces = source.files(), RowSelector(request, self.shape)
+            columns = get_read_columns(pieces, () if self.own is None else (ORDER,))
+            numbers = FilePruner(pieces, self.key, self._buckets).find_files(files)
+            rows, scanned = read_rows(files, numbers, pieces, columns, self.stored)
         except MissingFileError as error:
             if source.version is None:
                 raise
@@ -144,6 +138,8 @@ class FileArchive:
                 f"{error.path} is gone, so it was vacuumed\n"
                 "  hint: take a newer version, and let vacuum keep files as long as they are read"
             ) from error
+        events = _sort_rows(rows, self.shape).select(list(columns.returned))
+        return ArchiveRows(events, len(numbers), scanned)
 
     @shorten_tracebacks
     def append(self, events: Any) -> int:

@@ -178,18 +178,13 @@ def get_read_columns(pieces: RowSelector, hidden: tuple[str, ...] = ()) -> ReadC
     return ReadColumns(returned, tuple(dict.fromkeys((*returned, *filtered))))
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedRows:
-    """The selected rows with their file numbers, in the order of files and rows."""
-
-    rows: pa.Table
-    scanned: int = 0  # rows that passed the filter of the scan
-
-
 def read_rows(
     files: FileList, numbers: Ints, pieces: RowSelector, needed: ReadColumns, schema: pa.Schema
-) -> DecodedRows:
-    """Reads the selected rows of some files; row groups are skipped by their statistics."""
+) -> tuple[pa.Table, int]:
+    """Reads the selected rows of some files with their file numbers, in the order of files and rows.
+
+    Row groups are skipped by their statistics. Returns also how many rows passed the filter of the scan.
+    """
     own = pa.schema([schema.field(name) for name in needed.decoded])
     tables, scanned = [create_empty_table(own.append(pa.field(FILE, pa.int64())))], 0
     for group in _group_files(files, numbers.tolist()):
@@ -200,7 +195,7 @@ def read_rows(
         if left is not None:
             holds &= left
         tables.append(table if bool(holds.all()) else table.filter(pa.array(holds)))
-    return DecodedRows(pa.concat_tables(tables), scanned)
+    return pa.concat_tables(tables), scanned
 
 
 def _group_files(files: FileList, numbers: list[int]) -> Iterator[list[int]]:

@@ -7,6 +7,7 @@ recent events: these are after the cut that is known here.
 
 import math
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -163,12 +164,12 @@ class ReadCounters:
     events: int = 0
     seconds: float = 0.0
 
-    def add(self, read: ArchiveRows) -> None:
+    def add(self, read: ArchiveRows, seconds: float) -> None:
         self.reads += 1
         self.files += read.files
         self.rows += read.rows
         self.events += read.events.num_rows
-        self.seconds += read.seconds
+        self.seconds += seconds
 
 
 @dataclass
@@ -213,8 +214,9 @@ class ArchivedEvents:
         if len(ranges) and not (self.own and self.cut is None):
             before = self._end_at_cut(ranges) if self.own else ranges
             if len(before):
+                began = perf_counter()
                 read = self.archive.read(ArchiveRead(before.table(time, self.unit), field, types))
-                self.reading.add(read)
+                self.reading.add(read, perf_counter() - began)
                 tables.append(read.events.select(self.arrow.names).cast(self.arrow))
         if len(ranges) and self.recent:
             pieces = RowSelector(ArchiveRead(ranges.table(time, self.unit), field), self.archive.shape)
