@@ -200,7 +200,6 @@ def get_memory_bound(limits: Limits) -> MemoryBound:
 MAX_COHORTS = 6
 
 Tables = list[pa.Table]
-Codes = npt.NDArray[np.int64]
 
 
 class ReplayableMatcher(StageMatcher, Protocol):
