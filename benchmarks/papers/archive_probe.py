@@ -151,9 +151,8 @@ def measured(folder: Path, times: int) -> list[dict[str, Any]]:
     for kind in ("clustered", "arrival"):
         for name in PROBES:
             heavy = kind == "arrival" and PROBES[name][1] > DAY
-            row = {"layout": kind, "engine": "pyarrow", "probe": name} | probe(
-                folder / kind, name, 2 if heavy else times
-            )
+            row = {"layout": kind, "engine": "pyarrow", "probe": name}
+            row |= probe(folder / kind, name, 2 if heavy else times)
             row["first_touch_cpu_ms"] = first_touch(folder / kind, name)
             found.append(row)
     return found

@@ -220,7 +220,9 @@ class ArchivedEvents:
                 tables.append(read.events.select(self.arrow.names).cast(self.arrow))
         if len(ranges) and self.recent:
             pieces = RowSelector(ArchiveRead(ranges.table(time, self.unit), field), self.archive.shape)
-            tables += [events.filter(pa.array(pieces.holds(events))) for events in self.recent]
+            first = ranges.since.min()
+            recent = (t for t in self.recent if self._ends(t.slice(t.num_rows - 1))[0] >= first)  # they are in order
+            tables += [events.filter(pa.array(pieces.holds(events))) for events in recent]
         return pa.concat_tables(tables)
 
     def _end_at_cut(self, ranges: ArchiveRanges) -> ArchiveRanges:
