@@ -1,6 +1,6 @@
 """The table of matches that a query returns."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -128,12 +128,7 @@ class MatchTableBuilder:
         if is_interval_negation(pattern):
             for name, end in zip(("start", "end"), get_interval_ends(pattern), strict=True):
                 standard[name] = partial(_repeat_moment, end, matches.count)
-        returned = {r.name: r.expr for r in shape.list_returned()}
-        arrays = [
-            shape.build_array(returned[name], gathered) if name in returned else standard[name]()
-            for name in output_schema.names
-        ]
-        return _build_table(arrays, output_schema)
+        return shape.build_table(output_schema, gathered, standard)
 
     def _build_event_rows(
         self, gathered: MatchValues, labels: "EventRowProjection", hashes: RowHashes | None
@@ -305,6 +300,17 @@ class ResultShape:
             case _:
                 pass
         return to_arrow(gathered.evaluate(expr), gathered.unit, self._zone(expr))
+
+    def build_table(
+        self, schema: pa.Schema, gathered: MatchValues, standard: Mapping[str, Callable[[], pa.Array]]
+    ) -> pa.Table:
+        """A table of the returned columns, and of `standard` ones that they do not replace."""
+        returned = {r.name: r.expr for r in self.list_returned()}
+        arrays = [
+            self.build_array(returned[name], gathered) if name in returned else standard[name]()
+            for name in schema.names
+        ]
+        return _build_table(arrays, schema)
 
     def _at_rows(self, field: FieldRef, rows: Ints, gathered: MatchValues) -> pa.Array:
         """A field, or whole events, at some rows of the events."""

@@ -26,7 +26,7 @@ from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.live_matcher import CompositeMatcher
 from ensue.runtime.query_spec import ArchiveSet, QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
+from ensue.runtime.spill.eviction import build_eviction_error, build_shedding_error, why_not_evictable
 from ensue.runtime.stage import (
     ARRIVAL,
     ArchiveBatch,

@@ -30,7 +30,7 @@ from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import Name, QuerySpec, RunOptions, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error
+from ensue.runtime.spill.eviction import build_eviction_error, build_shedding_error
 from ensue.runtime.stage import (
     ARRIVAL,
     BATCH,

@@ -67,7 +67,7 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
                 main = replace(main, ids=False)
                 bundles[spec] = TimeoutQueries((main,), get_result_schema(main))
     if limits.evict is not None or limits.shed_ms is not None:
-        from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
+        from ensue.runtime.spill.eviction import build_eviction_error, require_sheddable, why_not_evictable
 
         for spec, bundle in bundles.items():
             with name_query_in_errors(spec.name):
@@ -232,7 +232,7 @@ def create_matcher(
         return SharedMatcher(queries) if shared else CompositeLiveMatcher(queries)
 
     if limits.can_evict:
-        from ensue.runtime.spill.key_store import build_eviction_error, why_not_evictable
+        from ensue.runtime.spill.eviction import build_eviction_error, why_not_evictable
 
         why = why_not_evictable(queries)
         if why is None:

@@ -1,7 +1,7 @@
-"""The spilled keys: an index of their segments and rows, and their deadlines; the segments, files of events.
+"""The spilled keys: an index of their segments and rows, and their deadlines; the segments, and the saved state.
 
-The local disk is a cache: segments are also part of the saved state of their task, so a restart
-repairs a missing or damaged file.
+Segments are files of events. The local disk is a cache: segments are also part of the saved state of their task, so
+a restart repairs a missing or damaged file.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import LimitError, StateError
 from ensue.options import format_size
-from ensue.runtime.spill.resident_keys import find_runs, grow_array
+from ensue.runtime.spill.resident_keys import ReplayableMatcher, find_runs, grow_array
 from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.take import create_empty_table, take_rows
 
 SPILL_VARIABLE = "ENSUE_SPILL"  # the folder for segments, instead of the temporary folder
@@ -336,3 +338,92 @@ class SpilledKeys:
 
 def _concat_codes(codes: Iterable[Codes]) -> Codes:
     return np.concatenate([np.zeros(0, np.int64), *codes])
+
+
+SPILLED = "spilled"
+FORMAT = 1
+
+Described = tuple[list[Any], npt.NDArray[np.bool_]]  # a segment, and a mask of its live rows
+Find = Callable[[str], Path | bytes]  # reads a segment by name
+
+
+@dataclass(frozen=True)
+class SpillSnapshot:
+    """The state of a spilling matcher."""
+
+    now: float | None  # up to which all matches are decided
+    resident: pa.Table  # events of resident keys, in stream order within each key
+    stored: pa.Table  # events of spilled keys that are not in segments
+    misses: int
+    unknown_before: float | None  # earlier events of resident keys may be missing
+    plain: bytes | None  # then this is the state of a matcher that has matched them
+    learned: dict[str, npt.NDArray[Any]]
+    segments: Sequence[Described] = ()  # stored elsewhere
+
+    def pack(self) -> bytes:
+        header = {
+            "format": FORMAT,
+            "now": self.now,
+            "misses": self.misses,
+            "unknown before": self.unknown_before,
+            "segments": [described for described, _ in self.segments],
+        }
+        marks = {f"alive {d[0]}": np.packbits(alive) for d, alive in self.segments}
+        blobs = {"plain": self.plain} if self.plain is not None else {}
+        blobs |= {"resident": serialize_table(self.resident), "stored": serialize_table(self.stored)}
+        return pack_state({}, {}, {SPILLED: pack_state(header, self.learned | marks, blobs)})
+
+    @classmethod
+    def unpack(cls, data: bytes, arrow: pa.Schema) -> "SpillSnapshot":
+        _, _, saved = unpack_state(data)
+        header, arrays, blobs = unpack_state(saved[SPILLED])
+        if header["format"] != FORMAT:
+            raise StateError(
+                f"stored keys were saved in format {header['format']}, this release reads "
+                f"{FORMAT}\n  hint: use the release that saved it"
+            )
+        resident, stored = (deserialize_table(blobs[n]).cast(arrow) for n in ("resident", "stored"))
+        segments = []
+        for described in header["segments"]:
+            marks = np.unpackbits(arrays.pop(f"alive {described[0]}"), count=described[1])
+            segments.append((described, marks.astype(np.bool_)))
+        return cls(
+            header["now"], resident, stored, int(header["misses"]), header["unknown before"],
+            blobs.get("plain"), arrays, segments,
+        )  # fmt: skip
+
+
+def is_spill_snapshot(data: bytes) -> bool:
+    """Whether a saved state is that of a spilling matcher."""
+    return SPILLED in unpack_state(data)[2]
+
+
+def embed_segments(data: bytes, arrow: pa.Schema, find: Find) -> bytes:
+    """A saved state with the events of all its segments."""
+    if not is_spill_snapshot(data):
+        return data
+    saved = SpillSnapshot.unpack(data, arrow)
+    tables = [saved.stored]
+    for (name, *_), alive in saved.segments:
+        source = find(name)
+        file = source if isinstance(source, bytes) else source.read_bytes()
+        tables.append(pa.ipc.open_file(file).read_all().cast(arrow).filter(pa.array(alive)))
+    return replace(saved, stored=pa.concat_tables(tables), segments=()).pack()
+
+
+def restore_unlimited(matcher: ReplayableMatcher, data: bytes, shape: StreamSchema) -> None:
+    """Restores the state of a spilling matcher in an unlimited one."""
+    saved = SpillSnapshot.unpack(data, shape.arrow)
+    if saved.plain is not None:
+        matcher.restore(saved.plain)
+    else:
+        events = pa.concat_tables([saved.resident, saved.stored])
+        matcher.replay(sort_events(events, shape), saved.now)
+
+
+def sort_events(events: pa.Table, shape: StreamSchema) -> pa.Table:
+    """Sorts events by time, stable."""
+    times = get_end_times(events, shape)
+    if not len(times) or bool((times[1:] >= times[:-1]).all()):
+        return events
+    return take_rows(events, np.argsort(times, kind="stable")).combine_chunks()
