@@ -243,15 +243,11 @@ class CompiledStage:
         return tuple(p.layer.name for p in self.layers if p.layer.delivered)
 
     @property
-    def outputs(self) -> dict[str, pa.Schema]:
-        """The schemas of the delivered levels, then of the events that later stages read.
-
-        The latter have an arrow before their names, since a level may be both.
-        """
+    def schemas(self) -> list[pa.Schema]:
+        """The schemas of the delivered levels, then of the events that later stages read."""
         own = {p.layer.name: p for p in self.layers}
-        delivered = {name: own[name].result for name in self.delivered}
-        sent = {f"->{n}": build_exchange_schema(own[n].event_schema) for n in self.stage.gives}
-        return delivered | sent
+        sent = [build_exchange_schema(own[name].event_schema) for name in self.stage.gives]
+        return [own[name].result for name in self.delivered] + sent
 
 
 def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:

@@ -173,7 +173,7 @@ class BufferedLayer:
 class HierarchyMatcher:
     """Feeds an ordered stream to the layers of a stage, lower ones first.
 
-    The result has the tables of `CompiledStage.outputs`. A hierarchy without a stage is one stage. `arrival` names
+    The result has the tables of `CompiledStage.schemas`. A hierarchy without a stage is one stage. `arrival` names
     the columns that distinguish events of the same time and order columns, where stages exchange events.
     """
 
@@ -204,7 +204,7 @@ class HierarchyMatcher:
     def _process_slice(self, batch: StageInput) -> list[pa.Table]:
         lower = {name: table for name, table in batch.complex_events.items() if table.num_rows}
         if not (batch.events.num_rows or lower):
-            return [create_empty_table(schema) for schema in self.stage.outputs.values()]
+            return [create_empty_table(schema) for schema in self.stage.schemas]
         placed = self._positions.place(batch, lower)
         inputs = self._empty_inputs()
         for name, (last, first) in placed.lower.items():
