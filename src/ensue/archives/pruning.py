@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -143,26 +142,6 @@ def _check(request: ArchiveRead, shape: StreamSchema) -> None:
                 f"the archive's column '{request.field}' is {own.value}, and is compared with "
                 f"{other.value}\n  hint: give both sides values of the same kind"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class ReadColumns:
-    """The columns that a read returns, and those that it decodes to select rows."""
-
-    returned: tuple[str, ...]
-    decoded: tuple[str, ...]
-
-
-def get_read_columns(request: ArchiveRead, shape: StreamSchema, hidden: tuple[str, ...] = ()) -> ReadColumns:
-    """The columns of a read."""
-    schema = shape.schema
-    returned = tuple(shape.arrow.names if request.columns is None else request.columns)
-    filtered = [schema.start, schema.end, *schema.order, *hidden]
-    if request.field is not None:
-        filtered.append(request.field)
-    if request.types is not None and schema.type_column is not None:
-        filtered.append(schema.type_column)
-    return ReadColumns(returned, tuple(dict.fromkeys((*returned, *filtered))))
 
 
 def cast_keys(keys: pa.Array, type: pa.DataType) -> pa.Array:
