@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import ensue
 from ensue.archives.archive import Archive, ArchiveRead
 from ensue.engine.sampling import sample_statistics
-from ensue.operators.archive_join.archive_ranges import ArchiveRanges
-from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin
+from ensue.operators.archive_join.archived_events import ArchiveRanges
 from ensue.operators.archive_join.join_planner import compile_archive_join
+from ensue.operators.archive_join.joining import CompiledArchiveJoin
 from ensue.operators.match.match_operator import match_queries as all_matches
 from ensue.options import Archives
 from ensue.planner.access_paths import ArchiveCosts, ReadCosts

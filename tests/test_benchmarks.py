@@ -128,9 +128,7 @@ def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:
     built = archive_probe.build(tmp_path, 6_000)
     assert built["events"] == 6_000
     for name in ("1,000 x 24 hours", "1 x 30 days"):
-        found = [
-            archive_probe.probe(tmp_path / layout, "duckdb", name, 1)["rows"] for layout in ("clustered", "arrival")
-        ]
+        found = [archive_probe.probe(tmp_path / layout, name, 1)["rows"] for layout in ("clustered", "arrival")]
         assert found[0] == found[1]
 
 

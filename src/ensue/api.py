@@ -585,8 +585,7 @@ def live(
             newer by that much. Without it, events that are not in order of time, then of `order`,
             are late.
     """
-    from ensue.backends.live_backend import LiveSession, build_source
-    from ensue.backends.live_rows import LiveEventReader
+    from ensue.backends.live_backend import LiveEventReader, LiveSession, build_source
     from ensue.runtime.grouping import require_finite_result
     from ensue.runtime.query_spec import RunOptions, open_archives
     from ensue.runtime.workload import Workload

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from ensue.analyzer.join_keys import add_join_keys, find_join_keys
+from ensue.analyzer.join_checks import add_join_keys, find_join_keys
 from ensue.engine.reference_events import read_events
 from ensue.ir.archive_join import JoinKind
 from ensue.parser.pattern_parser import parse_statement

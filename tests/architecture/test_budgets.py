@@ -143,7 +143,7 @@ OLD_FUNCTIONS = (
     "analysed", "blamed", "delivered", "described", "given", "held_rows", "joined", "made", "matched", "merged", "of",
     "others_hold", "owning", "renewed", "saved", "sent", "shown", "told", "wanted", "whole",
 )  # fmt: skip
-ALIASES = {"np", "npt", "pa", "pc", "pd", "pq", "sql", "spark", "paho", "clock"}
+ALIASES = {"np", "npt", "pa", "pc", "pd", "pq", "ds", "sql", "spark", "paho", "clock"}
 
 
 def test_no_name_in_the_code_has_an_old_word():

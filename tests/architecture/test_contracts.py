@@ -13,7 +13,6 @@ from ensue.engine.engine import Engine
 from ensue.engine.reference_engine import ReferenceEngine
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator, HierarchyStage
-from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
 from ensue.operators.match.match_operator import MatchOperator, MatchStage
 from ensue.operators.match.shared_matcher import SharedMatcher
 from ensue.runtime.live_matcher import CompositeLiveMatcher, LiveMatcher
@@ -37,10 +36,7 @@ def positional(function) -> int:
     ("contract", "given"),
     [
         *((Matcher, one) for one in (Engine, AdaptiveEngine, ReferenceEngine)),
-        *(
-            (Matcher, one)
-            for one in (LiveMatcher, CompositeLiveMatcher, SharedMatcher, HierarchyMatcher, HierarchyStageMatcher)
-        ),
+        *((Matcher, one) for one in (LiveMatcher, CompositeLiveMatcher, SharedMatcher, HierarchyMatcher)),
         *((Backend, one) for one in (local, batch, stream)),
         *((QueryOperator, one) for one in (MatchOperator, HierarchyOperator)),
         *((PipelineStage, one) for one in (MatchStage, HierarchyStage)),

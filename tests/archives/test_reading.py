@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue.archives.archive import Archive, ArchiveRead
-from ensue.archives.file_archive import FileArchive
-from ensue.archives.parquet_metadata import read_last_end
+from ensue.archives.archive import Archive, ArchiveRead, read_last_end
+from ensue.archives.parquet_reader import build_filter, read_footer
+from ensue.archives.pruning import RowSelector
 from support.archives import asked, pieces
 from support.seeds import scaled
 
@@ -90,13 +90,10 @@ def _parquet(folder: Path, table: pa.Table, cuts: list[int]) -> Path:
 def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead, time: Any) -> None:
     pair = (time, time) if isinstance(time, str) else time
     expected = asked(rows, wanted, time=pair, type="type")
-    engines = ("duckdb", "pyarrow") if isinstance(archive, FileArchive) else (None,)
-    for engine in engines:
-        one = replace(archive, engine=engine) if isinstance(archive, FileArchive) else archive
-        found = one.read(wanted)
-        assert found.events.to_pylist() == expected
-        names = SCHEMA.names if wanted.columns is None else wanted.columns
-        assert found.events.schema == pa.schema([SCHEMA.field(n) for n in names])
+    found = archive.read(wanted)
+    assert found.events.to_pylist() == expected
+    names = SCHEMA.names if wanted.columns is None else wanted.columns
+    assert found.events.schema == pa.schema([SCHEMA.field(n) for n in names])
 
 
 @pytest.mark.parametrize("time", TIMES.values(), ids=TIMES)
@@ -134,14 +131,13 @@ def _of_key(key: str, since: int | None = None, until: int | None = None) -> Arc
     return ArchiveRead(pieces((key, _at(since), _at(until)), key=pa.string(), time=INSTANT), "k")
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_parts_of_paths_are_columns_and_leave_out_files(tmp_path: Path, engine: str) -> None:
+def test_parts_of_paths_are_columns_and_leave_out_files(tmp_path: Path) -> None:
     table = _simple()
     for day in (1, 2):
         (tmp_path / f"day={day}").mkdir()
         half = table.slice((day - 1) * 50, 50)
         pq.write_table(half, tmp_path / f"day={day}" / "a.parquet")
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t", key="k")
     found = archive.read(_of_key("k3", 50, None))
     assert found.files == 1
     assert set(found.events.column("day").to_pylist()) == {2}
@@ -152,9 +148,11 @@ def test_parts_of_paths_are_columns_and_leave_out_files(tmp_path: Path, engine: 
 
 def test_groups_of_rows_that_cannot_hold_it_are_not_decoded(tmp_path: Path) -> None:
     pq.write_table(_simple().sort_by("k"), tmp_path / "a.parquet", row_group_size=10)
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine="pyarrow")
+    archive = ensue.archive(tmp_path, time="t", key="k")
     found = archive.read(_of_key("k0"))
-    assert (found.files, found.groups, found.rows) == (1, 2, 20)
+    assert (found.files, found.rows) == (1, 15)
+    condition = build_filter(RowSelector(_of_key("k0"), archive.shape), {"k": pa.string()})
+    assert len(read_footer(str(tmp_path / "a.parquet")).fragment.split_by_row_group(condition)) == 2
     assert archive.layout().clustered
     assert archive.read(_of_key("nobody")).files == 0
 
@@ -190,12 +188,11 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "A"), ("file_index", "b"), ("filename", "__row")])
-@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_names_of_columns_mean_nothing_to_who_decodes_them(tmp_path: Path, engine: str, names: tuple[str, str]) -> None:
+def test_names_of_columns_mean_nothing_to_who_decodes_them(tmp_path: Path, names: tuple[str, str]) -> None:
     table = pa.table({"t": [1, 2], names[0]: ["x", "y"], names[1].replace("__", ""): [5, 6]})
     pq.write_table(table.slice(0, 1), tmp_path / "a [1]*.parquet")
     pq.write_table(table.slice(1, 1), tmp_path / "b.parquet")
-    archive = replace(ensue.archive(tmp_path, time="t", key=names[0]), engine=engine)
+    archive = ensue.archive(tmp_path, time="t", key=names[0])
     wanted = ArchiveRead(pieces(("y", None, None), key=pa.string(), time=pa.int64()), names[0])
     assert archive.read(wanted).events.equals(table.slice(1, 1))
 
@@ -208,20 +205,16 @@ KEYS: dict[str, Callable[[pa.Table], pa.Array]] = {
 
 
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
-@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_numbers_are_compared_whatever_their_width(
-    tmp_path: Path, engine: str, keys: Callable[[pa.Table], pa.Array]
-) -> None:
+def test_numbers_are_compared_whatever_their_width(tmp_path: Path, keys: Callable[[pa.Table], pa.Array]) -> None:
     table = pa.table({"t": [1, 2, 3], "k": pa.array([1, 2, 1], pa.int16())})
     pq.write_table(table, tmp_path / "a.parquet")
     asked_for = pieces((None, 0, 9), key=pa.null(), time=pa.int64())
     asked_for = asked_for.set_column(0, "key", keys(table))
-    archive = replace(ensue.archive(tmp_path, time="t"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t")
     assert archive.read(ArchiveRead(asked_for, "k")).events.column("t").to_pylist() == [1, 3]
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(tmp_path: Path, engine: str) -> None:
+def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(tmp_path: Path) -> None:
     table = pa.table(
         {
             "t": pa.array([1, 2, 3], pa.timestamp("ns")),
@@ -230,7 +223,7 @@ def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(tmp_path: 
         }
     )
     pq.write_table(table, tmp_path / "a.parquet")
-    archive = replace(ensue.archive(tmp_path, time="t"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t")
     text = pieces((None, None, None), key=pa.null(), time=pa.timestamp("ns"))
     text = text.set_column(0, "key", pa.array(["a"]).dictionary_encode())
     assert archive.read(ArchiveRead(text, "k")).events.num_rows == 2
@@ -286,11 +279,10 @@ def test_places_that_are_no_archive(tmp_path: Path) -> None:
             ensue.archive(place, time="t")
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_threads_read_at_once(tmp_path: Path, engine: str) -> None:
+def test_threads_read_at_once(tmp_path: Path) -> None:
     pq.write_table(_simple(700), tmp_path / "a.parquet", row_group_size=50)
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
-    many = [(f"x{k}", None, None) for k in range(30)]  # more than are written into a query
+    archive = ensue.archive(tmp_path, time="t", key="k")
+    many = [(f"x{k}", None, None) for k in range(30)]
 
     def count(number: int) -> int:
         own = pieces((f"k{number % 7}", _at(number), None), *many, key=pa.string(), time=INSTANT)

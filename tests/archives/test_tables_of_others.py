@@ -6,7 +6,6 @@ import shutil
 import struct
 import sys
 import tempfile
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from support.iceberg import Catalogue
 from support.seeds import scaled
 
 INSTANT = pa.timestamp("us", "UTC")
-ENGINES = pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 SCHEMA = pa.schema({"t": INSTANT, "k": pa.string(), "n": pa.int64(), "x": pa.int64()})
 
@@ -59,12 +57,11 @@ def wishes(draw: st.DrawFn) -> ArchiveRead:
 
 
 def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead) -> None:
-    for engine in ("duckdb", "pyarrow"):
-        found = replace(archive, engine=engine).read(wanted).events
-        expected = asked(rows, wanted)
-        # files of one commit have no order of their own
-        assert sorted(found.to_pylist(), key=lambda r: r["x"]) == sorted(expected, key=lambda r: r["x"])
-        assert [r["t"] for r in found.to_pylist()] == [r["t"] for r in expected]
+    found = archive.read(wanted).events
+    expected = asked(rows, wanted)
+    # files of one commit have no order of their own
+    assert sorted(found.to_pylist(), key=lambda r: r["x"]) == sorted(expected, key=lambda r: r["x"])
+    assert [r["t"] for r in found.to_pylist()] == [r["t"] for r in expected]
 
 
 @settings(max_examples=scaled(40), deadline=None)
@@ -100,25 +97,23 @@ def _of_key(key: str, since: datetime | None = None, until: datetime | None = No
     return ArchiveRead(pieces((key, since, until), key=pa.string(), time=INSTANT), "k")
 
 
-@ENGINES
-def test_delta_cuts_times_to_milliseconds_and_no_event_is_lost(tmp_path: Path, engine: str) -> None:
+def test_delta_cuts_times_to_milliseconds_and_no_event_is_lost(tmp_path: Path) -> None:
     late = T0 + timedelta(microseconds=1_999)
     rows = pa.table({"t": pa.array([T0, late], INSTANT), "k": ["a", "a"]})
     deltalake.write_deltalake(tmp_path, rows)
     actions = pa.table(deltalake.DeltaTable(tmp_path).get_add_actions(flatten=True))
     assert actions.column("max.t")[0].as_py() < late, "the statistics are exact: no test"
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t", key="k")
     assert archive.read(_of_key("a", since=late)).events.num_rows == 1
     until = archive.layout().until
     assert isinstance(until, datetime)
     assert until >= late
 
 
-@ENGINES
-def test_a_table_is_followed_and_a_pinned_one_stays(tmp_path: Path, engine: str) -> None:
+def test_a_table_is_followed_and_a_pinned_one_stays(tmp_path: Path) -> None:
     rows = pa.Table.from_pylist(_rows([(1, "a", 1), (2, "b", 1)]), SCHEMA)
     deltalake.write_deltalake(tmp_path, rows)
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t", key="k")
     pinned = pickle.loads(pickle.dumps(archive.pinned()))
     deltalake.write_deltalake(tmp_path, rows, mode="append")
     assert archive.read(_of_key("a")).events.num_rows == 2
@@ -160,13 +155,12 @@ def test_a_table_made_anew_is_another_one(tmp_path: Path) -> None:
         archive.read(_of_key("a"))
 
 
-@ENGINES
-def test_a_column_that_came_later_is_null_in_older_files(tmp_path: Path, engine: str) -> None:
+def test_a_column_that_came_later_is_null_in_older_files(tmp_path: Path) -> None:
     rows = pa.Table.from_pylist(_rows([(1, "a", 1)]), SCHEMA)
     deltalake.write_deltalake(tmp_path, rows)
     more = rows.append_column("y", pa.array([0.5]))
     deltalake.write_deltalake(tmp_path, more, mode="append", schema_mode="merge")
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t", key="k")
     assert archive.read(_of_key("a")).events.column("y").to_pylist() == [None, 0.5]
 
 
@@ -206,8 +200,7 @@ def _deletion_vector(*rows: int) -> str:
     return text
 
 
-@ENGINES
-def test_rows_that_a_delta_table_deleted_by_a_vector_are_gone(tmp_path: Path, engine: str) -> None:
+def test_rows_that_a_delta_table_deleted_by_a_vector_are_gone(tmp_path: Path) -> None:
     rows = pa.Table.from_pylist(_rows([(k, "a", 1) for k in range(6)]), SCHEMA)
     on = {"delta.enableDeletionVectors": "true"}
     deltalake.write_deltalake(tmp_path, rows, configuration=on)
@@ -224,6 +217,6 @@ def test_rows_that_a_delta_table_deleted_by_a_vector_are_gone(tmp_path: Path, en
     remove = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}
     actions = [{"remove": remove}, {"add": add | {"deletionVector": vector}}]
     (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
-    archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
+    archive = ensue.archive(tmp_path, time="t", key="k")
     assert archive.read(_of_key("a")).events.column("x").to_pylist() == [0, 2, 3, 5]
     assert archive.layout().rows == 4

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue.operators.hierarchy.stage_matcher import KeyNumbers, encode_event_keys, encode_time_bound
+from ensue.operators.hierarchy.hierarchy_matcher import KeyNumbers, encode_event_keys, encode_time_bound
 from ensue.vector.event_table import create_schema, sort_events
 
 

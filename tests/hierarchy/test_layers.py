@@ -16,7 +16,7 @@ from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
-from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
+from ensue.operators.hierarchy.hierarchy_planner import add_levels, compile_hierarchy
 from ensue.parser.definitions import parse_pattern_text
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.stage import StageInput
@@ -75,7 +75,7 @@ def agree_on(text: str, nature: Nature, random: Random, planning: PlannerOptions
     try:
         hierarchy = parse_pattern_text(text, operators=OPERATORS)
         assert isinstance(hierarchy, Hierarchy)
-        meant = build_layers(hierarchy, all_levels=levels == "all")
+        meant = build_layers(add_levels(hierarchy, "all" if levels == "all" else None))
         prepared = compile_hierarchy(hierarchy, shape, planning, levels=levels, trace=True)
     except QueryError:
         return -1

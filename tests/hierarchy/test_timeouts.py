@@ -17,7 +17,7 @@ from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError, StateError
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
-from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy, compile_layers
+from ensue.operators.hierarchy.hierarchy_planner import add_levels, compile_hierarchy, compile_layers
 from ensue.operators.hierarchy.layer_stream import add_plan_keys
 from ensue.parser.definitions import parse_pattern_text
 from ensue.planner.planner_options import PlannerOptions
@@ -132,8 +132,8 @@ def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
 
 def wanted(hierarchy: Hierarchy, shape, given, all_levels: bool) -> dict[str, tuple[Counter, Counter]]:
     """The matches and the timed-out partial matches of each level, by its meaning."""
-    meant = build_layers(hierarchy, all_levels=all_levels)
-    prepared = compile_layers(hierarchy, shape, all_levels=all_levels)
+    meant = build_layers(add_levels(hierarchy, "all" if all_levels else None))
+    prepared = compile_layers(add_levels(hierarchy, "all" if all_levels else None), shape)
     below = semantics.build_complex_events(meant, given, shape.schema)
     result = {}
     for layer in meant:
@@ -177,7 +177,7 @@ def agree(seed: int, planning: PlannerOptions) -> int:
         prepared = compile_hierarchy(hierarchy, shape, planning, **options)
     except QueryError:
         return -1
-    meant = build_layers(hierarchy, all_levels=all_levels)
+    meant = build_layers(add_levels(hierarchy, "all" if all_levels else None))
     events = random_events(random, random.randint(6, 12), nature)
     given = few_enough(meant, given_events(events, shape), shape.schema)
     events = events.slice(0, len(given))
@@ -230,7 +230,7 @@ def in_stages(seed: int) -> int:
     assert stages
     assert Workload.read(job.texts).options.output.emit_timeouts
     hierarchy = job.specs[0].query
-    meant = build_layers(hierarchy, all_levels=all_levels)
+    meant = build_layers(add_levels(hierarchy, "all" if all_levels else None))
     given = few_enough(meant, given_events(events, job.source.shape), job.source.shape.schema)
     events = events.slice(0, len(given))
     with np.errstate(over="ignore"):

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.backends.live_backend import build_source
-from ensue.backends.live_rows import LiveEventReader
+from ensue.backends.live_backend import LiveEventReader, build_source
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.runtime.source_schema import SourceOptions

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ensue.errors import LimitError, StateError
-from ensue.runtime.spill.spill_files import SpillFolder
-from ensue.runtime.spill.spilled_keys import SpilledKeys
+from ensue.runtime.spill.spilled_keys import SpilledKeys, SpillFolder
 
 SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "s": pa.string()})
 NEVER = np.iinfo(np.int64).max

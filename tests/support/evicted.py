@@ -10,7 +10,7 @@ import ensue
 from ensue.errors import EnsueError
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import compile_with_timeouts
-from ensue.runtime.spill.key_store import why_not_evictable
+from ensue.runtime.spill.eviction import why_not_evictable
 from ensue.vector.event_table import create_schema
 from support.negations import random_negations
 from support.queries import random_query, random_repeats

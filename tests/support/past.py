@@ -10,7 +10,7 @@ import ensue
 from ensue.archives.archive import ArchiveRead
 from ensue.backends.input_tables import read_event_table
 from ensue.engine.reference_events import read_events
-from ensue.operators.archive_join.archive_ranges import convert_bounds
+from ensue.operators.archive_join.archived_events import convert_bounds
 from ensue.runtime.query_kinds import QueryKind
 from ensue.vector.event_table import sort_events
 

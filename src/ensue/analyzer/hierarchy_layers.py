@@ -94,22 +94,21 @@ def get_layer_column(name: str) -> str:
     return f"{name}@own" if name in STANDARD_FIELDS or name.startswith("__") else name
 
 
-def build_layers(hierarchy: Hierarchy, *, trace: bool = False, all_levels: bool = False) -> tuple[Layer, ...]:
+def build_layers(hierarchy: Hierarchy, *, trace: bool = False) -> tuple[Layer, ...]:
     """Returns the layers, lower ones first, top queries last.
 
     With `trace` the members of every event are needed. Raises a QueryError if a layer reads a
     field that the events of another do not have.
     """
-    return _Layering(hierarchy, trace, all_levels).layers()
+    return _Layering(hierarchy, trace).layers()
 
 
 class _Layering:
     """Builds layers from the top down: a layer adds the fields it reads to lower layers."""
 
-    def __init__(self, hierarchy: Hierarchy, trace: bool, all_levels: bool) -> None:
+    def __init__(self, hierarchy: Hierarchy, trace: bool) -> None:
         self.hierarchy = hierarchy
         self.trace = trace
-        self.all_levels = all_levels
         self.known = {d.name: d for d in hierarchy.definitions}
         self.needed: dict[str, dict[str, Expr]] = {name: {} for name in self.known}
         self.opened = set(self.known) if trace else set()
@@ -120,7 +119,7 @@ class _Layering:
             for name, query in reversed(self.hierarchy.top_queries.items())
         ]
         for definition in reversed(self.hierarchy.definitions):
-            delivered = self.all_levels or definition.name in self.hierarchy.emit
+            delivered = definition.name in self.hierarchy.emit
             layers.append(self._layer(definition, delivered=delivered))
         return tuple(reversed(layers))
 

@@ -4,6 +4,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, astuple, dataclass, field
+from datetime import date, datetime, timedelta
 from threading import RLock
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -11,11 +12,12 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.brief_tracebacks import shorten_tracebacks
 from ensue.errors import EventError, StateError, did_you_mean
 from ensue.schema import ValueKind
-from ensue.vector.arrow_types import kind_of_arrow
+from ensue.vector.arrow_types import kind_of_arrow, plain_type
 from ensue.vector.event_table import StreamSchema, check_reserved_names, create_schema
 
 KEY, SINCE, UNTIL = "key", "since", "until"  # the columns of `ArchiveRead.pieces`
@@ -65,13 +67,11 @@ class ArchiveRead:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRows:
-    """The result of an `ArchiveRead` in stream order, with the cost of the read."""
+    """The result of an `ArchiveRead` in stream order, with what was read for it."""
 
     events: pa.Table
     files: int = 0  # opened
-    groups: int = 0  # row groups decoded, if known
-    rows: int = 0  # scanned, if known
-    seconds: float = 0.0
+    rows: int = 0  # that passed the filter of the scan, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,6 @@ class FileList:
     bounds: Callable[[str], ColumnBounds | None]  # of a column; None: unknown
     partitions: Mapping[str, pa.Array] = field(default_factory=dict)  # one value per file
     buckets: Ints | None = None  # of each file, where keys are hashed
-    even: bool = True  # whether a column has the same type in all files
     # by path: a mask of the rows that were not deleted
     left: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
@@ -201,14 +200,12 @@ def get_local_path(path: str) -> str | None:
     return unquote(parts.path) if parts.scheme == "file" else None
 
 
-def build_partition_columns(
-    files: FileList, numbers: npt.NDArray[Any], names: tuple[str, ...], schema: pa.Schema
-) -> dict[str, pa.Array]:
+def build_partition_columns(files: FileList, numbers: npt.NDArray[Any], schema: pa.Schema) -> dict[str, pa.Array]:
     """The partition columns of rows that come from the files with these numbers."""
     return {
-        name: files.partitions[name].take(pa.array(numbers)).cast(schema.field(name).type)
-        for name in names
-        if name in files.partitions
+        field.name: files.partitions[field.name].take(pa.array(numbers)).cast(field.type)
+        for field in schema
+        if field.name in files.partitions
     }
 
 
@@ -298,3 +295,25 @@ class ArchiveProperties:
     def named_time(self) -> str | tuple[str, str]:
         """The value of `time=`."""
         return self.time[0] if self.time[0] == self.time[1] else self.time
+
+
+def read_last_end(archive: Archive) -> pa.Array | None:
+    """The exact end of an archive's last event, as an array of one; None: it has no events."""
+    layout, schema = archive.layout(), archive.shape.schema
+    if layout.rows == 0:
+        return None
+    type = plain_type(archive.shape.arrow.field(schema.end).type)
+    if layout.kind in ("table", "frame"):  # their layouts are computed from the events
+        return None if layout.until is None else pa.array([layout.until], type)
+    since = layout.until  # statistics may be rounded up: Delta stores milliseconds
+    if isinstance(since, date):
+        since -= timedelta(milliseconds=2) if isinstance(since, datetime) else timedelta(days=1)
+    if schema.intervals:  # pieces are narrowed by starts
+        since = None
+    columns = tuple(dict.fromkeys((schema.start, schema.end)))
+    for first in dict.fromkeys((since, None)):
+        piece = pa.table({SINCE: pa.array([first], type), UNTIL: pa.nulls(1, type)})
+        ends = archive.read(ArchiveRead(piece, columns=columns)).events.column(schema.end)
+        if len(ends):
+            return pa.array([pc.max(ends).as_py()], type)
+    return None

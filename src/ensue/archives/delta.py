@@ -14,7 +14,6 @@ from pyarrow import types
 from ensue.archives.archive import (
     BUCKET,
     HIDDEN_COLUMNS,
-    ORDER,
     ArchiveOptions,
     ArchiveProperties,
     ColumnBounds,
@@ -22,8 +21,8 @@ from ensue.archives.archive import (
     LruCache,
     get_local_path,
 )
-from ensue.archives.file_archive import FileArchive, StorageLayout
-from ensue.archives.parquet_metadata import get_first_line
+from ensue.archives.file_archive import FileArchive
+from ensue.archives.parquet_reader import get_first_line
 from ensue.errors import EventError, did_you_mean
 from ensue.optional_deps import require_extra
 from ensue.vector.arrow_types import plain_type
@@ -152,7 +151,6 @@ def _list_files(table: Any) -> FileList:
         bounds=partial(_get_bounds, actions, partitions),
         partitions=partitions,
         buckets=None if own is None else _to_integers(partitions[BUCKET]),
-        even="typeWidening" not in features and "typeWidening-preview" not in features,
         left=_read_row_masks(table) if "deletionVectors" in features else {},
     )
 
@@ -198,8 +196,7 @@ def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
     schema = pa.schema([pa.field(field.name, field.type) for field in columns])
     own = ArchiveProperties.read(table.metadata().configuration)
     if own is None:
-        stored = StorageLayout(schema, options.key)
-        return FileArchive(log, options.shape(schema), options.key, stored, options.complete)
+        return FileArchive(log, options.shape(schema), options.key, schema, complete=options.complete)
     known = {"time": own.named_time(), "type": own.type, "key": own.key, "order": own.order}
     for name, value in known.items():
         option = getattr(options, name)
@@ -209,8 +206,7 @@ def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
             )
     shown = pa.schema([field for field in schema if field.name not in HIDDEN_COLUMNS])
     shape = ArchiveOptions(own.named_time(), own.type, own.key, own.order).shape(shown)
-    stored = StorageLayout(schema, own.key, own.buckets, ORDER, own.day)
-    return FileArchive(log, shape, own.key, stored, options.complete)
+    return FileArchive(log, shape, own.key, schema, own, options.complete)
 
 
 def _refuse_column_mapping(table: Any, place: str) -> None:

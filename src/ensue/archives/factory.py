@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, LruCache, TimeColumns
-from ensue.archives.file_archive import FileArchive, FileSource, StorageLayout
+from ensue.archives.file_archive import FileArchive, FileSource
 from ensue.archives.memory_archive import TableArchive
-from ensue.archives.parquet_metadata import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
+from ensue.archives.parquet_reader import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
 from ensue.errors import EventError, StateError
 from ensue.optional_deps import require_extra
 from ensue.vector.arrow_types import plain_type
@@ -116,8 +116,7 @@ def _open_path(place: str, options: ArchiveOptions) -> Archive:
 
 
 def _build_file_archive(source: FileSource, schema: pa.Schema, options: ArchiveOptions) -> FileArchive:
-    stored = StorageLayout(schema, options.key)
-    return FileArchive(source, options.shape(schema), options.key, stored, options.complete)
+    return FileArchive(source, options.shape(schema), options.key, schema, complete=options.complete)
 
 
 def convert_to_table(place: Any) -> pa.Table:
@@ -251,7 +250,6 @@ class ParquetFolder:
     def _read_footers(self, names: list[str]) -> FileList:
         paths = self._paths(names)
         footers = [read_footer(path) for path in paths]
-        first = footers[0].schema if footers else pa.schema([])
         inside = {name for f in footers for name in f.schema.names}
         return FileList(
             paths=paths,
@@ -259,7 +257,6 @@ class ParquetFolder:
             sizes=np.array([_compute_size(f) for f in footers], np.int64),
             bounds=cache(lambda name: _compute_bounds(name, footers)),
             partitions={k: v for k, v in _parse_partitions(names).items() if k not in inside},
-            even=all(f.schema.equals(first) for f in footers),
         )
 
 

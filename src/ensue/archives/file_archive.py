@@ -1,64 +1,39 @@
 """An archive of Parquet files, listed by a Delta log, an Iceberg snapshot or a folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.archive import ArchiveLayout, ArchiveRead, ArchiveRows, CompactionResult, FileList
-from ensue.archives.duckdb_reader import can_read_with_duckdb, read_with_duckdb
-from ensue.archives.parquet_metadata import MissingFileError
-from ensue.archives.parquet_reader import FILE, ROW, read_with_pyarrow
-from ensue.archives.pruning import FilePruner, is_clustered
-from ensue.archives.row_selection import RowSelector, get_read_columns
+from ensue.archives.archive import (
+    ORDER,
+    ArchiveLayout,
+    ArchiveProperties,
+    ArchiveRead,
+    ArchiveRows,
+    ColumnBounds,
+    CompactionResult,
+    FileList,
+)
+from ensue.archives.parquet_reader import FILE, MissingFileError, get_read_columns, read_footer, read_rows
+from ensue.archives.pruning import FilePruner, RowSelector
 from ensue.brief_tracebacks import shorten_tracebacks
 from ensue.errors import EventError
 from ensue.vector.event_table import StreamSchema, find_stream_order
 from ensue.vector.take import take_rows
 
 
-@dataclass(frozen=True, slots=True)
-class StorageLayout:
-    """How the events of an archive are stored."""
-
-    schema: pa.Schema  # of the table, with hidden columns
-    key: tuple[str, ...] = ()
-    buckets: int | None = None  # number of hash buckets of the key
-    order: str | None = None  # the hidden column of the arrival order
-    day: float | None = None  # length of a day partition of numeric times; 0: one partition
-
-
-def read_files(
-    files: FileList, request: ArchiveRead, shape: StreamSchema, stored: StorageLayout, engine: str | None = None
-) -> ArchiveRows:
-    """Reads events from files. `engine` is "duckdb" or "pyarrow"; None: DuckDB if it can."""
-    began = perf_counter()
-    pieces = RowSelector(request, shape)
-    columns = get_read_columns(request, shape, () if stored.order is None else (stored.order,))
-    pruner = FilePruner(pieces, stored.key, stored.buckets)
-    numbers = pruner.files(files)
-    decoded = None
-    if engine != "pyarrow" and len(numbers) and can_read_with_duckdb(files, numbers, columns, stored.schema):
-        decoded = read_with_duckdb(files, numbers, pieces, columns, stored.schema)
-    if decoded is None:
-        decoded = read_with_pyarrow(files, numbers, pieces, pruner, columns, stored.schema)
-    events = _sort_rows(decoded.rows, shape, stored).select(list(columns.returned))
-    seconds = perf_counter() - began
-    return ArchiveRows(events, len(numbers), decoded.groups, decoded.scanned, seconds)
-
-
-def _sort_rows(rows: pa.Table, shape: StreamSchema, stored: StorageLayout) -> pa.Table:
-    """Rows in stream order: time, order columns, arrival, then file and row number."""
+def _sort_rows(rows: pa.Table, shape: StreamSchema) -> pa.Table:
+    """Rows in stream order: time, order columns, arrival, then by file; those of a file are in order."""
     if not rows.num_rows:
         return rows
-    ties = [np.asarray(rows.column(name).to_numpy()) for name in (ROW, FILE)]
-    if stored.order is not None:
-        ties.append(np.asarray(rows.column(stored.order).to_numpy()))
-    rows = take_rows(rows, np.lexsort(ties))
+    if ORDER in rows.column_names:
+        ties = (np.asarray(rows.column(name).to_numpy()) for name in (FILE, ORDER))
+        rows = take_rows(rows, np.lexsort(tuple(ties)))
     order = find_stream_order(rows, shape)
     return rows if order is None else take_rows(rows, order)
 
@@ -97,9 +72,9 @@ class FileArchive:
     source: FileSource
     shape: StreamSchema
     key: tuple[str, ...]
-    stored: StorageLayout
+    stored: pa.Schema  # of the table, with hidden columns
+    own: ArchiveProperties | None = None  # how Ensue has written it; None: others did
     complete: object | None = None
-    engine: str | None = None  # decodes rows: "duckdb", "pyarrow", None: DuckDB if it can
 
     @property
     def place(self) -> str:
@@ -118,7 +93,7 @@ class FileArchive:
             "type": schema.type_column,
             "key": list(self.key),
             "order": list(schema.order),
-            "buckets": self.stored.buckets,
+            "buckets": self._buckets,
             **self.source.describe(),
         }
 
@@ -126,7 +101,7 @@ class FileArchive:
         pinned = self.source.pinned()
         files = pinned.files()
         schema = self.shape.schema
-        own = self.stored.buckets is not None
+        own = self.own is not None
         return ArchiveLayout(
             kind=self.source.kind,
             place=self.source.place,
@@ -138,16 +113,23 @@ class FileArchive:
             until=_find_bound(files, schema.end, first=False),
             partitioned_by=self.source.get_partition_columns(),
             sorted_by=(*self.key, schema.end) if own else (),
-            buckets=self.stored.buckets,
+            buckets=self._buckets,
             clustered=own or is_clustered(files, self.key),
         )
+
+    @property
+    def _buckets(self) -> int | None:
+        return None if self.own is None else self.own.buckets
 
     def read(self, request: ArchiveRead) -> ArchiveRows:
         source = self.source
         if source.kind == "delta":
             source = source.pinned()  # so that an error can name the version
         try:
-            return read_files(source.files(), request, self.shape, self.stored, self.engine)
+            files, pieces = source.files(), RowSelector(request, self.shape)
+            columns = get_read_columns(pieces, () if self.own is None else (ORDER,))
+            numbers = FilePruner(pieces, self.key, self._buckets).find_files(files)
+            rows, scanned = read_rows(files, numbers, pieces, columns, self.stored)
         except MissingFileError as error:
             if source.version is None:
                 raise
@@ -156,6 +138,8 @@ class FileArchive:
                 f"{error.path} is gone, so it was vacuumed\n"
                 "  hint: take a newer version, and let vacuum keep files as long as they are read"
             ) from error
+        events = _sort_rows(rows, self.shape).select(list(columns.returned))
+        return ArchiveRows(events, len(numbers), scanned)
 
     @shorten_tracebacks
     def append(self, events: Any) -> int:
@@ -171,11 +155,11 @@ class FileArchive:
 
         Streams can go on. `vacuum` deletes files that no version of that many hours needs.
         """
-        from ensue.archives import compaction
+        from ensue.archives import delta_writer
 
-        done = compaction.compact(self, fewest=fewest)
+        done = delta_writer.compact(self, fewest=fewest)
         if vacuum is not None:
-            compaction.vacuum(self.place, hours=vacuum)
+            delta_writer.vacuum(self.place, hours=vacuum)
         return done
 
 
@@ -187,3 +171,57 @@ def _find_bound(files: FileList, column: str, *, first: bool) -> object | None:
     bound = (pc.min(bounds.least) if first else pc.max(bounds.greatest)).as_py()
     slack = timedelta(microseconds=bounds.slack // 1_000)
     return bound + slack if slack and not first else bound  # type: ignore[no-any-return]
+
+
+_SAMPLE = 64  # keys that are looked up in the bounds
+_SAMPLE_FILES = 4  # files whose row groups are examined
+_MAX_SHARE = 0.25  # of the row groups that may contain a key
+_MIN_GROUPS = 4  # with fewer, pruning gains nothing
+
+
+def is_clustered(files: FileList, key: Sequence[str]) -> bool:
+    """Whether statistics prune most files, or most row groups of a file, for one key."""
+    if not key or not len(files):
+        return False
+    name = key[0]
+    if name in files.partitions or _compute_share(files.bounds(name)) <= _MAX_SHARE:
+        return True
+    largest = np.argsort(files.sizes)[::-1][:_SAMPLE_FILES]
+    footers = (read_footer(files.paths[k]) for k in largest.tolist())
+    return any(_compute_share(footer.bounds(name)) <= _MAX_SHARE for footer in footers)
+
+
+def _compute_share(bounds: ColumnBounds | None) -> float:
+    """The average share of files or row groups that can contain a key; 1 if it is unknown."""
+    if bounds is None or len(bounds.least) < _MIN_GROUPS or bounds.least.null_count:
+        return 1.0
+    step = max(1, len(bounds.least) // _SAMPLE)
+    keys = bounds.least.take(pa.array(np.arange(0, len(bounds.least), step)))
+    counts = [
+        pc.sum(pc.and_(pc.less_equal(bounds.least, key), pc.greater_equal(bounds.greatest, key))).as_py()
+        for key in keys
+    ]
+    return float(np.mean(counts)) / len(bounds.least)
+
+
+def describe_scan_cost(layout: ArchiveLayout) -> str | None:
+    """The extra cost of reads where an archive is not clustered; None if it is.
+
+    >>> from dataclasses import replace
+    >>> plain = ArchiveLayout("parquet", "trades/", None, 20_000_000, 30, None, None, None)
+    >>> print(describe_scan_cost(plain))
+    trades/: the events of an object are not stored together, so a read by object decodes all
+    20,000,000 events of 30 files whose time fits: about 10 to 30 times the cost over a month
+      hint: ensue archive create and append write a table that is clustered by object
+    >>> describe_scan_cost(replace(plain, clustered=True)) is None
+    True
+    """
+    if layout.clustered:
+        return None
+    rows = "all" if layout.rows is None else f"all {layout.rows:,}"
+    files = f"{layout.files:,} {'file' if layout.files == 1 else 'files'}"
+    return (
+        f"{layout.place}: the events of an object are not stored together, so a read by object "
+        f"decodes {rows} events of {files} whose time fits: about 10 to 30 times the cost over a "
+        "month\n  hint: ensue archive create and append write a table that is clustered by object"
+    )

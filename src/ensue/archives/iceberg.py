@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ensue.archives.archive import ColumnBounds, FileList, LruCache, get_local_path
-from ensue.archives.parquet_metadata import build_bounds_array, build_file_error, get_first_line, split_path
+from ensue.archives.parquet_reader import build_bounds_array, build_file_error, get_first_line, split_path
 from ensue.errors import EventError
 from ensue.optional_deps import require_extra
 
@@ -73,7 +73,6 @@ class IcebergSnapshot:
             rows=np.array([f.record_count for f in files], np.int64),
             sizes=np.array([f.file_size_in_bytes for f in files], np.int64),
             bounds=cache(lambda name: _read_bounds(name, table.schema(), files)),
-            even=len(table.metadata.schemas) == 1,
             left=_read_row_masks(tasks),
         )
 

@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.archives.archive import KEY, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
-from ensue.archives.row_selection import RowSelector
+from ensue.archives.pruning import RowSelector
 from ensue.vector.event_table import StreamSchema, drop_bad_times, find_stream_order, get_end_times
 from ensue.vector.key_codes import ColumnCodes
 from ensue.vector.take import take_rows
@@ -133,13 +132,12 @@ class TableArchive(ReadOnlyArchive):
         )
 
     def read(self, request: ArchiveRead) -> ArchiveRows:
-        began = perf_counter()
         pieces = RowSelector(request, self.shape)
         events = self._prune(pieces)
         selected = events.filter(pa.array(pieces.holds(events)))
         if request.columns is not None:
             selected = selected.select(list(request.columns))
-        return ArchiveRows(selected, rows=events.num_rows, seconds=perf_counter() - began)
+        return ArchiveRows(selected, rows=events.num_rows)
 
     def _prune(self, pieces: RowSelector) -> pa.Table:
         """The events of the keys, or between the first and last time of all pieces."""

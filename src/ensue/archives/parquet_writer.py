@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from ensue.archives.archive import BUCKET, DAY, ORDER
-from ensue.archives.parquet_metadata import split_path
+from ensue.archives.archive import BUCKET, DAY, ORDER, ArchiveProperties
+from ensue.archives.parquet_reader import split_path
 from ensue.errors import EventError
 from ensue.schema import ValueKind
 from ensue.vector import evaluation
@@ -52,42 +52,33 @@ class AddedFile:
         return AddedFile(**json.loads(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Clustering:
-    """How events are divided into files."""
+def split_events(events: pa.Table, own: ArchiveProperties) -> Iterator[tuple[dict[str, str], pa.Table]]:
+    """The events of each day and bucket, sorted by key, time and arrival."""
+    unit = time_unit(events.schema)
+    days = _compute_days(events, own, unit)
+    buckets = assign_key_groups(events, own.key, own.buckets, unit)
+    times = [evaluation.from_arrow(events.column(name), unit, name).values for name in own.time]
+    keys = [_rank_values(events.column(name)) for name in reversed(own.key)]
+    order = np.lexsort((events.column(ORDER).to_numpy(), *times, *keys, buckets, days))
+    ordered = events.take(pa.array(order))
+    days, buckets = days[order], buckets[order]
+    change = np.flatnonzero((days[1:] != days[:-1]) | (buckets[1:] != buckets[:-1])) + 1
+    for first, last in zip([0, *change], [*change, len(order)], strict=True):
+        if first < last:
+            day = int(days[first])
+            text = str(np.datetime64(day, "D")) if own.day is None else str(day)
+            yield {DAY: text, BUCKET: str(buckets[first])}, ordered.slice(first, last - first)
 
-    key: tuple[str, ...]
-    start: str
-    end: str
-    buckets: int
-    day: float | None  # length of a day partition of numeric times; 0: one partition
 
-    def parts(self, events: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
-        """The events of each day and bucket, sorted by key, time and arrival."""
-        unit = time_unit(events.schema)
-        days = self._compute_days(events, unit)
-        buckets = assign_key_groups(events, self.key, self.buckets, unit)
-        names = (self.start, self.end)
-        times = [evaluation.from_arrow(events.column(n), unit, n).values for n in names]
-        keys = [_rank_values(events.column(name)) for name in reversed(self.key)]
-        order = np.lexsort((events.column(ORDER).to_numpy(), *times, *keys, buckets, days))
-        ordered = events.take(pa.array(order))
-        days, buckets = days[order], buckets[order]
-        change = np.flatnonzero((days[1:] != days[:-1]) | (buckets[1:] != buckets[:-1])) + 1
-        for first, last in zip([0, *change], [*change, len(order)], strict=True):
-            if first < last:
-                day = int(days[first])
-                text = str(np.datetime64(day, "D")) if self.day is None else str(day)
-                yield {DAY: text, BUCKET: str(buckets[first])}, ordered.slice(first, last - first)
-
-    def _compute_days(self, events: pa.Table, unit: Unit) -> Ints:
-        vector = evaluation.from_arrow(events.column(self.end), unit, self.end)
-        values = np.asarray(vector.values)
-        if vector.kind in _INSTANTS:
-            return np.asarray(values // _DAY[unit], np.int64)
-        if not self.day:
-            return np.zeros(len(values), np.int64)
-        return np.floor(values / self.day).astype(np.int64)
+def _compute_days(events: pa.Table, own: ArchiveProperties, unit: Unit) -> Ints:
+    end = own.time[1]
+    vector = evaluation.from_arrow(events.column(end), unit, end)
+    values = np.asarray(vector.values)
+    if vector.kind in _INSTANTS:
+        return np.asarray(values // _DAY[unit], np.int64)
+    if not own.day:
+        return np.zeros(len(values), np.int64)
+    return np.floor(values / own.day).astype(np.int64)
 
 
 def _rank_values(column: pa.ChunkedArray) -> Ints:
@@ -101,17 +92,17 @@ def _rank_values(column: pa.ChunkedArray) -> Ints:
     return np.asarray(ranks[coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()])
 
 
-def write_parquet(place: str, clustering: Clustering, events: pa.Table, name: str) -> list[AddedFile]:
+def write_parquet(place: str, own: ArchiveProperties, events: pa.Table, name: str) -> list[AddedFile]:
     """Writes files under unique names. Removes all of them if one cannot be written."""
     system, base = split_path(place)
     written: list[AddedFile] = []
     try:
-        for partition, part in clustering.parts(events):
+        for partition, part in split_events(events, own):
             folder = "/".join(f"{column}={value}" for column, value in partition.items())
             path = f"{folder}/part-{name}-{uuid.uuid4().hex}.parquet"
             system.create_dir(f"{base}/{folder}", recursive=True)
             try:
-                size = _write_file(system, f"{base}/{path}", part, clustering)
+                size = _write_file(system, f"{base}/{path}", part, own)
             except BaseException:
                 _remove(system, [f"{base}/{path}"])
                 raise
@@ -139,9 +130,9 @@ def _remove(system: Any, paths: Sequence[str]) -> None:
             system.delete_file(path)
 
 
-def _write_file(system: Any, path: str, part: pa.Table, clustering: Clustering) -> int:
+def _write_file(system: Any, path: str, part: pa.Table, own: ArchiveProperties) -> int:
     names = part.column_names
-    by = (*clustering.key, clustering.end)
+    by = (*own.key, own.time[1])
     sorting = [pq.SortingColumn(names.index(name)) for name in dict.fromkeys(by)]
     with system.open_output_stream(path) as sink:
         pq.write_table(

@@ -1,7 +1,8 @@
-"""Prunes files and row groups by bucket, time, type and key; detects clustered archives."""
+"""Selects the files and the rows that belong to the pieces of an `ArchiveRead`."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,28 +10,138 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.archive import ArchiveLayout, ColumnBounds, FileList
-from ensue.archives.parquet_metadata import read_footer
-from ensue.archives.row_selection import RowSelector
-from ensue.errors import EventError
+from ensue.archives.archive import KEY, SINCE, UNTIL, ArchiveRead, ColumnBounds, FileList
+from ensue.errors import EventError, did_you_mean
 from ensue.schema import ValueKind
 from ensue.vector import evaluation
-from ensue.vector.arrow_types import kind_of_arrow, plain_type
+from ensue.vector.arrow_types import Unit, kind_of_arrow, plain_type, time_unit
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.key_codes import ColumnCodes
 from ensue.vector.key_groups import assign_key_groups
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-BoundsOf = Callable[[str], ColumnBounds | None]
+Times = npt.NDArray[Any]  # int64 in the unit of the comparison, or float64
 
-_MAX_PAIRS = 20_000_000  # of a file and a piece that are compared one by one
-_ORDERED = (
-    ValueKind.INTEGER,
-    ValueKind.FLOAT,
-    ValueKind.STRING,
-    ValueKind.TIMESTAMP,
-    ValueKind.DATE,
-    ValueKind.BOOLEAN,
-)
+_INSTANTS = (ValueKind.TIMESTAMP, ValueKind.DATE)
+_ORDERED = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.STRING, ValueKind.BOOLEAN, *_INSTANTS)
+
+
+class RowSelector:
+    """The pieces of an `ArchiveRead`, sorted by key and time.
+
+    Pruning by partitions and statistics, and the filter of a scan, may keep too many rows; every
+    reader applies `holds` at the end, so all readers agree.
+    """
+
+    def __init__(self, request: ArchiveRead, shape: StreamSchema) -> None:
+        self.request, self.shape = request, shape
+        table = request.pieces
+        self.unit: Unit = "ns" if "ns" in (shape.unit, time_unit(table.schema)) else "us"
+        self.floats = shape.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
+        limits = np.iinfo(np.int64)
+        self.lowest: float = -np.inf if self.floats else limits.min
+        self.highest: float = np.inf if self.floats else limits.max
+        _check(request, shape)
+        since, until = self._bounds(table, SINCE, low=True), self._bounds(table, UNTIL, low=False)
+        self._codes = ColumnCodes()
+        if request.field is None:
+            codes = np.zeros(table.num_rows, np.int64)
+        else:
+            codes = self._codes.encode(table.column(KEY)).astype(np.int64)
+        usable = (codes >= 0) & (since <= until)
+        places = np.lexsort((since, codes))
+        self.places = places[usable[places]]  # the rows of the table of pieces, in order
+        self.codes, self.since, self.until = (a[self.places] for a in (codes, since, until))
+        self._reach = _compute_running_maximum(self.codes, self.until)
+
+    def _bounds(self, table: pa.Table, name: str, *, low: bool) -> Times:
+        column, schema = table.column(name), self.shape.schema
+        if schema.time_kind in _INSTANTS and pa.types.is_null(column.type):
+            column = column.cast(self.shape.arrow.field(schema.end).type)
+        vector = evaluation.from_arrow(column, self.unit, name)
+        values = np.asarray(vector.values).astype(np.float64 if self.floats else np.int64)
+        if vector.valid is not None:
+            values[~vector.valid] = self.lowest if low else self.highest
+        return values
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @cached_property
+    def keys(self) -> pa.Array:
+        """The key of each piece, in order."""
+        column = self.request.pieces.column(KEY).take(pa.array(self.places))
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+    def times(self, table: pa.Table) -> tuple[Times, Times, Bools]:
+        """The start and end of each event, and whether both are known and in order."""
+        schema = self.shape.schema
+        times, valid = [], np.ones(table.num_rows, np.bool_)
+        for name in dict.fromkeys((schema.start, schema.end)):
+            vector = evaluation.from_arrow(table.column(name), self.unit, name)
+            times.append(np.asarray(vector.values))
+            if vector.valid is not None:
+                valid &= vector.valid
+        start, end = times[0], times[-1]
+        return start, end, valid & (end >= start)  # false for NaN
+
+    def holds(self, table: pa.Table) -> Bools:
+        """Whether each row is a selected event."""
+        start, end, holds = self.times(table)
+        if not len(self):
+            return np.zeros(table.num_rows, np.bool_)
+        types, column = self.request.types, self.shape.schema.type_column
+        if types is not None and column is not None:
+            names = pa.array(sorted(types), pa.string())
+            holds &= pc.is_in(table.column(column).cast(pa.string()), value_set=names).to_numpy()
+        if self.request.field is None:
+            last = np.searchsorted(self.since, start, "right") - 1
+            return np.asarray(holds & (last >= 0) & (self._reach[last] >= end))
+        codes = self._codes.encode(table.column(self.request.field)).astype(np.int64)
+        codes = np.where(codes <= self.codes[-1], codes, -1)
+        return np.asarray(holds & self._within(codes, start, end))
+
+    def _within(self, codes: Ints, start: Times, end: Times) -> Bools:
+        """Whether the last piece of the key that begins no later than the event contains it."""
+        begins, ranks = np.unique(self.since, return_inverse=True)
+        width = len(begins) + 1
+        pieces = self.codes * width + ranks + 1
+        events = codes * width + np.searchsorted(begins, start, "right")
+        last = np.searchsorted(pieces, events, "right") - 1
+        same = (codes >= 0) & (last >= 0) & (self.codes[last] == codes)
+        return np.asarray(same & (self._reach[last] >= end))
+
+
+def _compute_running_maximum(codes: Ints, until: Times) -> Times:
+    """The latest end of the pieces of a key up to each piece."""
+    reach = until.copy()
+    same = codes[1:] == codes[:-1]
+    if not bool((same & (until[1:] < until[:-1])).any()):
+        return reach  # the usual case: pieces of a key do not overlap
+    for k in range(1, len(reach)):
+        if same[k - 1]:
+            reach[k] = max(reach[k], reach[k - 1])
+    return reach
+
+
+def _check(request: ArchiveRead, shape: StreamSchema) -> None:
+    names = shape.arrow.names
+    for name in (*(request.columns or ()), *((request.field,) if request.field else ())):
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise EventError(f"the archive has no column '{name}'\n  hint: {hint or 'no columns'}")
+    if request.field is not None:
+        own = kind_of_arrow(shape.arrow.field(request.field).type)
+        other = kind_of_arrow(request.pieces.schema.field(KEY).type)
+        comparable = own is other or ValueKind.NULL in (own, other)
+        comparable |= own.numeric and other.numeric
+        comparable |= own in _INSTANTS and other in _INSTANTS
+        if not comparable:
+            raise EventError(
+                f"the archive's column '{request.field}' is {own.value}, and is compared with "
+                f"{other.value}\n  hint: give both sides values of the same kind"
+            )
 
 
 def cast_keys(keys: pa.Array, type: pa.DataType) -> pa.Array:
@@ -78,106 +189,79 @@ def convert_time_bounds(bounds: ColumnBounds, pieces: RowSelector) -> tuple[npt.
 
 
 class FilePruner:
-    """Prunes the files and row groups of a read."""
+    """Prunes the files of a read by bucket, time, type and key."""
 
     def __init__(self, pieces: RowSelector, key: tuple[str, ...], buckets: int | None) -> None:
-        field, keys = pieces.request.field, None
-        self._parts: dict[int, _PiecesPruner] = {}  # by bucket, where the read has its key
-        if field is not None:
-            type = plain_type(pieces.shape.arrow.field(field).type)
-            typed = cast_keys(pieces.keys, type)
-            keys = typed if kind_of_arrow(type) in _ORDERED else None
-        self._whole = _PiecesPruner(pieces, np.arange(len(pieces)), keys)
-        self._by_bucket = False
-        if buckets is not None and field is not None and key == (field,):
-            self._by_bucket = True
-            hashed = assign_key_groups(pa.table({field: typed}), key, buckets, pieces.shape.unit)
-            for bucket in np.unique(hashed).tolist():
-                own = np.flatnonzero(hashed == bucket)
-                self._parts[bucket] = _PiecesPruner(pieces, own, keys)
+        self.pieces, field = pieces, pieces.request.field
+        self._parts: dict[int | None, _PiecesOfBucket] = {}  # one for None: of all buckets
+        if field is None or not len(pieces):
+            self._parts[None] = _PiecesOfBucket(pieces, np.arange(len(pieces)), None)
+            return
+        type = plain_type(pieces.shape.arrow.field(field).type)
+        typed = cast_keys(pieces.keys, type)
+        keys = typed if kind_of_arrow(type) in _ORDERED else None
+        if buckets is None or key != (field,):
+            self._parts[None] = _PiecesOfBucket(pieces, np.arange(len(pieces)), keys)
+            return
+        hashed = assign_key_groups(pa.table({field: typed}), key, buckets, pieces.shape.unit)
+        for bucket in np.unique(hashed).tolist():
+            self._parts[bucket] = _PiecesOfBucket(pieces, np.flatnonzero(hashed == bucket), keys)
 
-    def files(self, files: FileList) -> Ints:
+    def find_files(self, files: FileList) -> Ints:
         """The numbers of the files that can contain an event of any piece."""
         numbers = np.arange(len(files))
-        if not self._by_bucket or files.buckets is None:
-            return self._whole.prune(numbers, files.bounds)
-        pruned = [part.prune(numbers[files.buckets == bucket], files.bounds) for bucket, part in self._parts.items()]
-        return np.sort(np.concatenate([np.empty(0, np.int64), *pruned]))
-
-    def groups(self, files: FileList, number: int, count: int, bounds_of: BoundsOf) -> Ints:
-        """The row groups of a file that can contain an event of any piece."""
-        part = self._whole
-        if self._by_bucket and files.buckets is not None:
-            part = self._parts[int(files.buckets[number])]
-        return part.prune(np.arange(count), bounds_of)
+        found = [np.empty(0, np.int64)]
+        for bucket, part in self._parts.items():
+            own = numbers if bucket is None or files.buckets is None else numbers[files.buckets == bucket]
+            found.append(part.prune(own, files.bounds))
+        return np.unique(np.concatenate(found))
 
 
-class _PiecesPruner:
-    """Some of the pieces, sorted by the value of their key: those within bounds are a slice."""
+class _PiecesOfBucket:
+    """The keys of some pieces, sorted, and the time range of all."""
 
     def __init__(self, pieces: RowSelector, own: Ints, keys: pa.Array | None) -> None:
-        self.pieces, self._values = pieces, None
+        self.pieces, self._keys = pieces, None
         if keys is not None:
-            keys = keys if len(own) == len(pieces) else keys.take(pa.array(own))
-            order = pc.sort_indices(keys).slice(0, len(keys) - keys.null_count)
-            own = own[order.to_numpy()]
-            self._values = _to_comparable(keys.take(order))
+            keys = keys.take(pa.array(own))
+            own = own[keys.is_valid().to_numpy(zero_copy_only=False)]
+            keys = keys.drop_null()
+            self._keys = _to_comparable(keys.take(pc.sort_indices(keys)))
         self.since, self.until = pieces.since[own], pieces.until[own]
 
-    def prune(self, numbers: Ints, bounds_of: BoundsOf) -> Ints:
-        """The files or row groups among `numbers` that can contain an event of any piece."""
+    def prune(self, numbers: Ints, bounds_of: Callable[[str], ColumnBounds | None]) -> Ints:
+        """The files among `numbers` that can contain an event of any piece."""
         if not len(self.since) or not len(numbers):
             return np.empty(0, np.int64)
-        pieces, schema = self.pieces, self.pieces.shape.schema
+        schema = self.pieces.shape.schema
         starts, ends = bounds_of(schema.start), bounds_of(schema.end)
-        first = np.full(len(numbers), pieces.lowest)  # the first end of an event
-        last = np.full(len(numbers), pieces.highest)  # the last start
+        kept = np.ones(len(numbers), np.bool_)
         if ends is not None:
-            first = convert_time_bounds(ends, pieces)[0][numbers]
+            kept &= convert_time_bounds(ends, self.pieces)[0][numbers] <= self.until.max()
         if starts is not None:
-            last = convert_time_bounds(starts, pieces)[1][numbers]
-        kept = (last >= self.since.min()) & (first <= self.until.max())
+            kept &= convert_time_bounds(starts, self.pieces)[1][numbers] >= self.since.min()
+        numbers = numbers[kept]
         if schema.type_column is not None:
-            kept &= self._match_types(numbers, bounds_of(schema.type_column))
-        numbers, first, last = numbers[kept], first[kept], last[kept]
-        low, high = self._find_slices(numbers, bounds_of)
-        kept = low < high
-        numbers, first, last, low, high = (a[kept] for a in (numbers, first, last, low, high))
-        if not len(numbers) or int((high - low).sum()) > _MAX_PAIRS:
-            return numbers
-        return numbers[self._overlap(first, last, low, high)]
+            numbers = numbers[self._match_types(numbers, bounds_of(schema.type_column))]
+        if self._keys is not None:
+            numbers = numbers[self._match_keys(numbers, bounds_of(self.pieces.request.field or ""))]
+        return numbers
 
     def _match_types(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
         types = self.pieces.request.types
         if types is None or bounds is None or kind_of_arrow(bounds.least.type) is not ValueKind.STRING:
             return np.ones(len(numbers), np.bool_)
-        low, high = _find_between(sorted(types), bounds, numbers, bounds.least.type)
-        return low < high
+        return _reach_bounds(sorted(types), bounds, numbers, bounds.least.type)
 
-    def _find_slices(self, numbers: Ints, bounds_of: BoundsOf) -> tuple[Ints, Ints]:
-        """For each file the slice of the pieces whose keys are within its bounds."""
-        low, high = np.zeros(len(numbers), np.int64), np.full(len(numbers), len(self.since))
-        field = self.pieces.request.field
-        if field is None or self._values is None:
-            return low, high
-        bounds = bounds_of(field)
-        if bounds is None or kind_of_arrow(bounds.least.type) not in _ORDERED:
-            return low, high
-        own = plain_type(self.pieces.shape.arrow.field(field).type)
-        if pa.types.is_timestamp(own) and bounds.slack:
-            return low, high
-        return _find_between(self._values, bounds, numbers, own)
-
-    def _overlap(self, first: Any, last: Any, low: Ints, high: Ints) -> Bools:
-        """Whether any piece of a file's slice overlaps it in time."""
-        since, until = self.since, self.until
-        if bool((since == since[0]).all()) and bool((until == until[0]).all()):
-            return np.asarray((last >= since[0]) & (first <= until[0]))
-        overlaps = np.zeros(len(first), np.bool_)
-        for k in range(len(first)):
-            part = slice(low[k], high[k])
-            overlaps[k] = bool(((since[part] <= last[k]) & (until[part] >= first[k])).any())
-        return overlaps
+    def _match_keys(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
+        own = plain_type(self.pieces.shape.arrow.field(self.pieces.request.field).type)
+        if (
+            bounds is None
+            or kind_of_arrow(bounds.least.type) not in _ORDERED
+            or (pa.types.is_timestamp(own) and bounds.slack)
+        ):
+            return np.ones(len(numbers), np.bool_)
+        return _reach_bounds(self._keys, bounds, numbers, own)
 
 
 def _to_comparable(array: pa.Array) -> Any:
@@ -191,71 +275,15 @@ def _to_comparable(array: pa.Array) -> Any:
     return array.to_numpy(zero_copy_only=False)
 
 
-def _find_between(values: Any, bounds: ColumnBounds, numbers: Ints, type: pa.DataType) -> tuple[Ints, Ints]:
-    """For each file the slice of the sorted values within its bounds, in a common type."""
+def _reach_bounds(values: Any, bounds: ColumnBounds, numbers: Ints, type: pa.DataType) -> Bools:
+    """Whether one of the sorted values is within the bounds of each file, in a common type."""
     least, greatest = (
         _to_comparable(array.take(pa.array(numbers)).cast(type)) for array in (bounds.least, bounds.greatest)
     )
-    arrays = (values, least, greatest)
-    if all(isinstance(array, np.ndarray) and array.dtype.kind != "f" for array in arrays):
-        low = np.searchsorted(values, least, "left")
-        high = np.searchsorted(values, greatest, "right")
-        return low.astype(np.int64), high.astype(np.int64)
+    if all(isinstance(array, np.ndarray) and array.dtype.kind != "f" for array in (values, least, greatest)):
+        reached = np.searchsorted(values, least, "left") < np.searchsorted(values, greatest, "right")
+        return np.asarray(reached, np.bool_)
     known = values.tolist() if isinstance(values, np.ndarray) else values
     lows = [0 if v is None or v != v else bisect_left(known, v) for v in least]
     highs = [len(known) if v is None or v != v else bisect_right(known, v) for v in greatest]
-    return np.array(lows, np.int64), np.array(highs, np.int64)
-
-
-_SAMPLE = 64  # keys that are looked up in the bounds
-_SAMPLE_FILES = 4  # files whose row groups are examined
-_MAX_SHARE = 0.25  # of the row groups that may contain a key
-_MIN_GROUPS = 4  # with fewer, pruning gains nothing
-
-
-def is_clustered(files: FileList, key: Sequence[str]) -> bool:
-    """Whether statistics prune most files, or most row groups of a file, for one key."""
-    if not key or not len(files):
-        return False
-    name = key[0]
-    if name in files.partitions or _compute_share(files.bounds(name)) <= _MAX_SHARE:
-        return True
-    largest = np.argsort(files.sizes)[::-1][:_SAMPLE_FILES]
-    footers = (read_footer(files.paths[k]) for k in largest.tolist())
-    return any(_compute_share(footer.bounds(name)) <= _MAX_SHARE for footer in footers)
-
-
-def _compute_share(bounds: ColumnBounds | None) -> float:
-    """The average share of files or row groups that can contain a key; 1 if it is unknown."""
-    if bounds is None or len(bounds.least) < _MIN_GROUPS or bounds.least.null_count:
-        return 1.0
-    step = max(1, len(bounds.least) // _SAMPLE)
-    keys = bounds.least.take(pa.array(np.arange(0, len(bounds.least), step)))
-    counts = [
-        pc.sum(pc.and_(pc.less_equal(bounds.least, key), pc.greater_equal(bounds.greatest, key))).as_py()
-        for key in keys
-    ]
-    return float(np.mean(counts)) / len(bounds.least)
-
-
-def describe_scan_cost(layout: ArchiveLayout) -> str | None:
-    """The extra cost of reads where an archive is not clustered; None if it is.
-
-    >>> from dataclasses import replace
-    >>> plain = ArchiveLayout("parquet", "trades/", None, 20_000_000, 30, None, None, None)
-    >>> print(describe_scan_cost(plain))
-    trades/: the events of an object are not stored together, so a read by object decodes all
-    20,000,000 events of 30 files whose time fits: about 10 to 30 times the cost over a month
-      hint: ensue archive create and append write a table that is clustered by object
-    >>> describe_scan_cost(replace(plain, clustered=True)) is None
-    True
-    """
-    if layout.clustered:
-        return None
-    rows = "all" if layout.rows is None else f"all {layout.rows:,}"
-    files = f"{layout.files:,} {'file' if layout.files == 1 else 'files'}"
-    return (
-        f"{layout.place}: the events of an object are not stored together, so a read by object "
-        f"decodes {rows} events of {files} whose time fits: about 10 to 30 times the cost over a "
-        "month\n  hint: ensue archive create and append write a table that is clustered by object"
-    )
+    return np.array(lows, np.int64) < np.array(highs, np.int64)

@@ -13,7 +13,7 @@ from ensue.engine.interrupts import allow_interrupts
 from ensue.errors import did_you_mean
 from ensue.ir.query import Query
 from ensue.planner.statistics import Statistics
-from ensue.projection.time_order import sort_result
+from ensue.projection.match_order import sort_result
 from ensue.runtime.compiled_query import compile_query
 from ensue.runtime.event_pruning import warn_if_expensive
 from ensue.runtime.query_spec import Name

@@ -12,11 +12,9 @@ from rich.text import Text
 
 import ensue
 from ensue.archives.archive import ArchiveLayout, ArchiveOptions
-from ensue.archives.compaction import compact, vacuum
 from ensue.archives.delta import open_delta_archive
-from ensue.archives.delta_writer import create, get_writer, release
-from ensue.archives.file_archive import FileArchive
-from ensue.archives.pruning import describe_scan_cost
+from ensue.archives.delta_writer import compact, create, get_writer, release, vacuum
+from ensue.archives.file_archive import FileArchive, describe_scan_cost
 from ensue.cli import inputs
 from ensue.cli.options import get_text_options
 from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice

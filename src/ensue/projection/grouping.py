@@ -5,6 +5,7 @@ Matches are sorted by time first, so that results are equal to the last digit on
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -85,12 +86,11 @@ class ResultFinisher:
         offsets, rows = self._groups(matches)
         shape, groups = self._shape, Matches({}, {GROUP: (offsets, rows)}, len(offsets) - 1)
         gathered = MatchValues(groups, matches, shape.columns_of, shape.results)
-        arrays = [shape.build_array(returned.expr, gathered) for returned in shape.list_returned()]
         firsts = groups.nth(GROUP, 1)
-        arrays += [take_values(combine_column(matches, name), firsts) for name in STANDARD_COLUMNS[:2]]
-        schema = self.rows
-        pairs = zip(arrays, schema, strict=True)
-        return pa.table([a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=schema)
+        times = {
+            f" {name}": partial(take_values, combine_column(matches, name), firsts) for name in STANDARD_COLUMNS[:2]
+        }
+        return shape.build_table(self.rows, gathered, times)
 
     def order(self, rows: pa.Table) -> pa.Table:
         """Sorts and limits matches or groups, and selects the columns of the result."""

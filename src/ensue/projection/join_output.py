@@ -6,6 +6,7 @@ each variable, or a list of structs. A joined row has the row number of each sid
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -137,18 +138,9 @@ class JoinedRows:
 
     def table(self, identity: bytes) -> pa.Table:
         """The result table of the joined rows, after HAVING."""
-        shape, schema = self.shape.shape, self.shape.result
-        returned = {r.name: r.expr for r in shape.list_returned()}
-        arrays = []
-        for field in schema:
-            if field.name in returned:
-                array = shape.build_array(returned[field.name], self.gathered)
-            elif field.name == "match_id":
-                array = self._compute_ids(identity)
-            else:
-                array = self.column(field.name)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.Table.from_arrays(arrays, schema=schema)
+        standard = {name: partial(self.column, name) for name in (*MATCH_COLUMNS, LOCATION)}
+        standard["match_id"] = partial(self._compute_ids, identity)
+        return self.shape.shape.build_table(self.shape.result, self.gathered, standard)
 
     def _compute_ids(self, identity: bytes) -> pa.Array:
         """Hashes of the query and the ids of all sides."""

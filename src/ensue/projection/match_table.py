@@ -1,7 +1,7 @@
 """The table of matches that a query returns."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 
@@ -19,13 +19,12 @@ from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import is_interval_negation
-from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables
+from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables, iterate_positive_atoms
 from ensue.ir.values import to_instant
 from ensue.kernels import segment_aggregates
-from ensue.projection.all_events import EventRowProjection
 from ensue.projection.match_ids import RowHashes, compute_match_ids
+from ensue.projection.match_order import TriggerSummary, get_last_rows, limit_matches, summarize_by_trigger
 from ensue.projection.operator_results import OperatorProjection
-from ensue.projection.trigger_limits import TriggerSummary, get_last_rows, limit_matches, summarize_by_trigger
 from ensue.projection.values import ColumnsOf, MatchValues, index_columns
 from ensue.schema import Schema, ValueKind
 from ensue.vector.arrow_numpy import Ints, as_read_only, to_kernel_validity
@@ -129,15 +128,10 @@ class MatchTableBuilder:
         if is_interval_negation(pattern):
             for name, end in zip(("start", "end"), get_interval_ends(pattern), strict=True):
                 standard[name] = partial(_repeat_moment, end, matches.count)
-        returned = {r.name: r.expr for r in shape.list_returned()}
-        arrays = [
-            shape.build_array(returned[name], gathered) if name in returned else standard[name]()
-            for name in output_schema.names
-        ]
-        return _build_table(arrays, output_schema)
+        return shape.build_table(output_schema, gathered, standard)
 
     def _build_event_rows(
-        self, gathered: MatchValues, labels: EventRowProjection, hashes: RowHashes | None
+        self, gathered: MatchValues, labels: "EventRowProjection", hashes: RowHashes | None
     ) -> pa.Table:
         """One row per event of a match; the columns of the match are repeated."""
         names = set(labels.schema.names)
@@ -307,6 +301,17 @@ class ResultShape:
                 pass
         return to_arrow(gathered.evaluate(expr), gathered.unit, self._zone(expr))
 
+    def build_table(
+        self, schema: pa.Schema, gathered: MatchValues, standard: Mapping[str, Callable[[], pa.Array]]
+    ) -> pa.Table:
+        """A table of the returned columns, and of `standard` ones that they do not replace."""
+        returned = {r.name: r.expr for r in self.list_returned()}
+        arrays = [
+            self.build_array(returned[name], gathered) if name in returned else standard[name]()
+            for name in schema.names
+        ]
+        return _build_table(arrays, schema)
+
     def _at_rows(self, field: FieldRef, rows: Ints, gathered: MatchValues) -> pa.Array:
         """A field, or whole events, at some rows of the events."""
         if field.name is not None:
@@ -447,3 +452,100 @@ def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
 def _has_structs(type: pa.DataType) -> bool:
     listed = types.is_list(type) or types.is_large_list(type)
     return bool(listed and types.is_struct(type.value_type))
+
+
+_TYPES = {"variable": pa.string(), "position": pa.int64(), "index": pa.int64()}
+_OF_EVENT = "event_"  # prefix of an event column whose name a match column has
+
+
+@dataclass(frozen=True)
+class EventRowProjection:
+    """The columns of a result with one row per event."""
+
+    schema: pa.Schema  # variable, position and index, then the fields of events
+    columns: tuple[dict[str, str], ...]  # for each field its column by variable
+    variables: tuple[str, ...]
+
+    @classmethod
+    def from_query(
+        cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Collection[str]
+    ) -> "EventRowProjection":
+        """The event columns of a query whose match columns have the names `others`."""
+        names = tuple(atom.variable for atom in iterate_positive_atoms(query.pattern))
+        fields: dict[str, dict[str, str]] = {}
+        for variable in names:
+            for field, column in whole_of[variable]:
+                fields.setdefault(field, {})[variable] = column
+        taken_names = {*others, *ALL_EVENTS_COLUMNS}
+        shown = [pa.field(name, _TYPES[name]) for name in ALL_EVENTS_COLUMNS]
+        for field, columns in fields.items():
+            name = field
+            while name in taken_names:
+                name = _OF_EVENT + name
+            taken_names.add(name)
+            types = {arrow.field(column).type for column in columns.values()}
+            shown.append(pa.field(name, _unify_types(field, types, query)))
+        return cls(pa.schema(shown), tuple(fields.values()), names)
+
+    def table(self, gathered: MatchValues) -> tuple[Ints, list[pa.Array]]:
+        """The match of each row, and the columns."""
+        owner, row, number, index = self._rows(gathered.matches)
+        position = np.arange(len(owner)) - np.searchsorted(owner, owner) + 1
+        variable = pa.array(self.variables, pa.string()).take(pa.array(number))
+        arrays = [variable, pa.array(position), pa.array(index)]
+        for columns, field in zip(self.columns, list(self.schema)[len(ALL_EVENTS_COLUMNS) :], strict=True):
+            arrays.append(self._column(columns, field.type, row, number, gathered))
+        return owner, arrays
+
+    def _rows(self, matches: Matches) -> tuple[Ints, Ints, Ints, Ints]:
+        """The events of all matches, by match and time: match, row, variable, and index (from 1)
+        among the variable's events."""
+        owners, rows, numbers, indices = [], [], [], []
+        for number, variable in enumerate(self.variables):
+            offsets, members = matches.segments(variable)
+            sizes = np.diff(offsets)
+            owners.append(np.repeat(np.arange(matches.count), sizes))
+            rows.append(members)
+            numbers.append(np.full(len(members), number))
+            indices.append(np.arange(len(members)) - np.repeat(offsets[:-1], sizes) + 1)
+        owner, row = np.concatenate(owners), np.concatenate(rows)
+        bound, index = np.concatenate(numbers), np.concatenate(indices)
+        order = np.lexsort((bound, row, owner))
+        return owner[order], row[order], bound[order], index[order]
+
+    def _column(
+        self, columns: dict[str, str], type_: pa.DataType, row: Ints, number: Ints, gathered: MatchValues
+    ) -> pa.Array:
+        """A field of the events, which is in different columns for different variables."""
+
+        def take(source: str | None, rows: Ints) -> pa.Array:
+            if source is None:
+                return pa.nulls(len(rows), type_)
+            array = take_values(gathered.get_column(source), rows)
+            if isinstance(array, pa.ChunkedArray):
+                array = array.combine_chunks()
+            return array if array.type == type_ else array.cast(type_)
+
+        sources = [columns.get(variable) for variable in self.variables]
+        if len(set(sources)) == 1:
+            return take(sources[0], row)
+        places = [np.flatnonzero(number == k) for k in range(len(sources))]
+        pieces = [take(source, row[own]) for source, own in zip(sources, places, strict=True)]
+        order = np.argsort(np.concatenate(places), kind="stable")
+        return pa.concat_arrays(pieces).take(pa.array(order))
+
+
+def _unify_types(field: str, types: set[pa.DataType], query: Query) -> pa.DataType:
+    """The common type of a field that several types of events have."""
+    if len(types) == 1:
+        return next(iter(types))
+    schemas = [pa.schema({field: type_}) for type_ in sorted(types, key=str)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(field).type
+    except pa.ArrowException:
+        shown = " and ".join(sorted(str(type_) for type_ in types))
+        raise QueryError(
+            f"ALL EVENTS has one column for the field '{field}', which is {shown} in different tables of events",
+            hint="bring it to one type first, or give it two names",
+            text=query.text,
+        ) from None

@@ -25,8 +25,8 @@ from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.projection.match_ids import RowHashes
+from ensue.projection.match_order import get_named_columns, sort_matches
 from ensue.projection.match_table import MatchTableBuilder, estimate_result_bytes
-from ensue.projection.time_order import get_named_columns, sort_matches
 from ensue.schema import Schema, get_type_names
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.match_rows import Matches

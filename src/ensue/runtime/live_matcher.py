@@ -11,11 +11,11 @@ from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import StateError
+from ensue.projection.match_order import RANK, rank_matches
 from ensue.projection.match_table import filter_matches
-from ensue.projection.trigger_limits import RANK, rank_matches
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.event_buffer import FEW, BufferedEvents, EventBuffer
-from ensue.runtime.spill.key_store import is_spill_snapshot, restore_unlimited
+from ensue.runtime.spill.spilled_keys import is_spill_snapshot, restore_unlimited
 from ensue.runtime.stage import Matcher, StageInput
 from ensue.vector.event_table import split_table
 from ensue.vector.match_rows import Matches

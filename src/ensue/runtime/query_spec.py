@@ -199,7 +199,7 @@ class ArchiveSet:
 
 def _find_cut(archive: "Archive") -> int | float | None:
     """The time after an archive's last event: a number, or nanoseconds; None: it is empty."""
-    from ensue.archives.parquet_metadata import read_last_end
+    from ensue.archives.archive import read_last_end
     from ensue.vector.column_values import from_arrow
 
     last_end = read_last_end(archive)

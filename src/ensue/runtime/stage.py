@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from ensue.ir.query import Query
 from ensue.options import Limits
+from ensue.projection.match_order import get_named_columns
 from ensue.projection.match_table import flatten_schema, flatten_table
-from ensue.projection.time_order import get_named_columns
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, Name, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema

@@ -13,8 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.backends.live_backend import build_source, parse_watermark_delay
-from ensue.backends.live_rows import LiveEventReader
+from ensue.backends.live_backend import LiveEventReader, build_source, parse_watermark_delay
 from ensue.cached import cached_property
 from ensue.errors import EventError, ServiceError
 from ensue.options import StreamOptions

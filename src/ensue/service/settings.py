@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.backends.live_rows import build_empty_tables
+from ensue.backends.live_backend import build_empty_tables
 from ensue.errors import EventError, ServiceError, StateError, did_you_mean
 
 

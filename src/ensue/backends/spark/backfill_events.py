@@ -13,10 +13,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
+from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead, read_last_end
 from ensue.archives.factory import open_archive
 from ensue.archives.memory_archive import TableArchive
-from ensue.archives.parquet_metadata import read_last_end
 from ensue.backends.input_tables import as_table
 from ensue.backends.live_backend import to_engine_time
 from ensue.backends.spark.arrow_types import arrow_schema, spark_schema

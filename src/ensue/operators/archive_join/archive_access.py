@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import LimitError
-from ensue.operators.archive_join.archive_ranges import ArchiveRanges
-from ensue.operators.archive_join.archived_events import ArchivedEvents
+from ensue.operators.archive_join.archived_events import ArchivedEvents, ArchiveRanges
 from ensue.operators.archive_join.join_sides import CompiledSide
 from ensue.options import format_size
 from ensue.projection.join_output import get_match_times

@@ -5,22 +5,153 @@ events all others. So every event is seen once, even if a failed writer has writ
 recent events: these are after the cut that is known here.
 """
 
+import math
 from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.archives.archive import Archive, ArchiveRead, ArchiveRows
+from ensue.archives.archive import KEY, SINCE, UNTIL, Archive, ArchiveRead, ArchiveRows
+from ensue.archives.pruning import RowSelector
 from ensue.engine.state_format import deserialize_table, serialize_table
-from ensue.operators.archive_join.archive_ranges import ArchiveRanges, Times
 from ensue.runtime.stage import ArchiveBatch, LookupCounters
 from ensue.runtime.tasks.watermark import is_calendar_time
-from ensue.vector.arrow_types import Unit
+from ensue.schema import ValueKind
+from ensue.vector.arrow_numpy import Ints
+from ensue.vector.arrow_types import Unit, kind_of_arrow, plain_type
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.key_codes import ColumnCodes
 from ensue.vector.take import create_empty_table
+
+Times = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRanges:
+    """The requested ranges of live matches: a key and a time range each."""
+
+    keys: pa.Array | None  # None: the events of all keys
+    since: Times
+    until: Times
+
+    def __len__(self) -> int:
+        return len(self.since)
+
+    def at(self, places: Ints) -> "ArchiveRanges":
+        keys = None if self.keys is None else self.keys.take(pa.array(places))
+        return ArchiveRanges(keys, self.since[places], self.until[places])
+
+    def and_(self, other: "ArchiveRanges") -> "ArchiveRanges":
+        keys = None
+        if self.keys is not None and other.keys is not None:
+            keys = pa.concat_arrays([self.keys, other.keys.cast(self.keys.type)])
+        since = np.concatenate([self.since, other.since])
+        return ArchiveRanges(keys, since, np.concatenate([self.until, other.until]))
+
+    def wider(self, before: float, behind: float) -> "ArchiveRanges":
+        """Widens the ranges on both sides; `math.inf` leaves a side open."""
+        if self.since.dtype.kind == "f":
+            return ArchiveRanges(self.keys, self.since - before, self.until + behind)
+        bounds = np.iinfo(np.int64)
+        since = np.full_like(self.since, bounds.min)
+        if before != math.inf:
+            since = np.maximum(self.since, bounds.min + int(before)) - int(before)
+        until = np.full_like(self.until, bounds.max)
+        if behind != math.inf:
+            until = np.minimum(self.until, bounds.max - int(behind)) + int(behind)
+        return ArchiveRanges(self.keys, since, until)
+
+    def merge(self) -> "ArchiveRanges":
+        """Merges overlapping ranges of each key; NULL keys and empty ranges are dropped.
+
+        >>> ranges = ArchiveRanges(pa.array(["x", "y", "x"]), np.array([5, 1, 1]), np.array([9, 2, 6]))
+        >>> merged = ranges.merge()
+        >>> merged.keys.to_pylist(), merged.since, merged.until
+        (['x', 'y'], array([1, 1]), array([9, 2]))
+        """
+        codes = np.zeros(len(self), np.int64)
+        if self.keys is not None:
+            codes = ColumnCodes().encode(self.keys).astype(np.int64)
+        valid = np.flatnonzero((codes >= 0) & (self.since <= self.until))
+        order = valid[np.lexsort((self.since[valid], codes[valid]))]
+        if not len(order):
+            return self.at(order)
+        codes, since, until = codes[order], self.since[order], self.until[order]
+        first = np.ones(len(order), np.bool_)  # of its key
+        first[1:] = codes[1:] != codes[:-1]
+        reached = _running_max(until, first)
+        begins = first.copy()
+        begins[1:] |= since[1:] > reached[:-1]
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts[1:], len(order)) - 1
+        keys = None if self.keys is None else self.keys.take(pa.array(order[starts]))
+        return ArchiveRanges(keys, since[starts], reached[ends])
+
+    def table(self, time: pa.DataType, unit: Unit) -> pa.Table:
+        """Converts the ranges to a table for an archive with this type of time column."""
+        columns = {} if self.keys is None else {KEY: self.keys}
+        columns |= {SINCE: convert_bounds(self.since, time, unit, up=True)}
+        columns |= {UNTIL: convert_bounds(self.until, time, unit, up=False)}
+        return pa.table(columns)
+
+
+def _running_max(values: Times, first: npt.NDArray[np.bool_]) -> Times:
+    """Returns the running maximum, restarting at each `first`."""
+    result = values.copy()
+    step = 1
+    group = np.cumsum(first)
+    while step < len(values):  # doubling: each sees twice as far back as before
+        same = group[step:] == group[:-step]
+        result[step:] = np.where(same, np.maximum(result[step:], result[:-step]), result[step:])
+        step *= 2
+    return result
+
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def convert_bounds(values: Times, type_: pa.DataType, unit: Unit, *, up: bool) -> pa.Array:
+    """Converts bounds to values of a time column, rounded so that no event is lost.
+
+    Values outside the type's range become NULL, an open bound.
+
+    >>> convert_bounds(np.array([1_500]), pa.timestamp("ms"), "us", up=True).cast(pa.int64()).to_pylist()
+    [2]
+    """
+    type_ = plain_type(type_)
+    match kind_of_arrow(type_):
+        case ValueKind.TIMESTAMP:
+            return _ticks(values, type_, _PER_SECOND[unit], _PER_SECOND[type_.unit], up=up)
+        case ValueKind.DATE:
+            per_day = 86_400 * _PER_SECOND[unit]
+            days = -(-values // per_day) if up else values // per_day
+            clipped = np.clip(days, -(2**31) + 1, 2**31 - 1).astype(np.int32)
+            return pa.array(clipped, pa.date32()).cast(type_)
+        case ValueKind.INTEGER:
+            rounded = np.ceil(values) if up else np.floor(values)
+            if values.dtype.kind != "f":
+                rounded = values
+            limits = np.iinfo(type_.to_pandas_dtype())
+            outside = (rounded < limits.min) | (rounded > limits.max)
+            low, high = int(limits.min), int(limits.max)
+            return pa.array(np.clip(rounded, low, high).astype(type_.to_pandas_dtype()), type_,
+                            mask=outside)  # fmt: skip
+        case _:
+            return pa.array(values.astype(np.float64)).cast(type_)
+
+
+def _ticks(values: Times, type_: pa.DataType, per_second: int, target_per_second: int, *, up: bool) -> pa.Array:
+    if target_per_second <= per_second:
+        size = per_second // target_per_second
+        return pa.array(-(-values // size) if up else values // size, pa.int64()).cast(type_)
+    size = target_per_second // per_second
+    bounds = np.iinfo(np.int64)
+    outside = (values > bounds.max // size) | (values < -(bounds.max // size))
+    return pa.array(np.where(outside, 0, values) * size, pa.int64(), mask=outside).cast(type_)
 
 
 @dataclass
@@ -33,12 +164,12 @@ class ReadCounters:
     events: int = 0
     seconds: float = 0.0
 
-    def add(self, read: ArchiveRows) -> None:
+    def add(self, read: ArchiveRows, seconds: float) -> None:
         self.reads += 1
         self.files += read.files
         self.rows += read.rows
         self.events += read.events.num_rows
-        self.seconds += read.seconds
+        self.seconds += seconds
 
 
 @dataclass
@@ -79,15 +210,19 @@ class ArchivedEvents:
         """Reads the events in the ranges, in stream order."""
         ranges = ranges.merge()
         tables = [create_empty_table(self.arrow)]
+        time = self.arrow.field(self.archive.shape.schema.end).type
         if len(ranges) and not (self.own and self.cut is None):
             before = self._end_at_cut(ranges) if self.own else ranges
             if len(before):
-                time = self.arrow.field(self.archive.shape.schema.end).type
+                began = perf_counter()
                 read = self.archive.read(ArchiveRead(before.table(time, self.unit), field, types))
-                self.reading.add(read)
+                self.reading.add(read, perf_counter() - began)
                 tables.append(read.events.select(self.arrow.names).cast(self.arrow))
-        if len(ranges):
-            tables += [t for e in self.recent if (t := self._within(e, ranges, field)).num_rows]
+        if len(ranges) and self.recent:
+            pieces = RowSelector(ArchiveRead(ranges.table(time, self.unit), field), self.archive.shape)
+            first = ranges.since.min()
+            recent = (t for t in self.recent if self._ends(t.slice(t.num_rows - 1))[0] >= first)  # they are in order
+            tables += [events.filter(pa.array(pieces.holds(events))) for events in recent]
         return pa.concat_tables(tables)
 
     def _end_at_cut(self, ranges: ArchiveRanges) -> ArchiveRanges:
@@ -95,31 +230,9 @@ class ArchivedEvents:
         last = np.nextafter(self.cut, -np.inf) if ranges.until.dtype.kind == "f" else self.cut - 1
         return ArchiveRanges(ranges.keys, ranges.since, np.minimum(ranges.until, last)).merge()
 
-    def _within(self, events: pa.Table, ranges: ArchiveRanges, field: str | None) -> pa.Table:
-        starts, ends = self._times(events, self.archive.shape.schema.start), self._ends(events)
-        near = (ends >= ranges.since.min()) & (starts <= ranges.until.max())
-        if field is None or ranges.keys is None:
-            return events.filter(pa.array(_lie_in_ranges(near, starts, ends, ranges)))
-        codes = ColumnCodes()
-        range_codes = codes.encode(ranges.keys).astype(np.int64)
-        event_codes = codes.encode(events.column(field)).astype(np.int64)
-        near &= (event_codes >= 0) & (event_codes <= range_codes.max(initial=-1))
-        rows = np.flatnonzero(near)
-        if not len(rows):
-            return events.slice(0, 0)
-        order = np.lexsort((ranges.since, range_codes))
-        codes_, since = range_codes[order], ranges.since[order]
-        places = _find_last_at(codes_, since, event_codes[rows], starts[rows])
-        inside = places >= 0
-        chosen = order[np.maximum(places, 0)]
-        inside &= (range_codes[chosen] == event_codes[rows]) & (ends[rows] <= ranges.until[chosen])
-        return events.take(pa.array(rows[inside]))
-
-    def _times(self, events: pa.Table, name: str) -> Times:
-        return np.asarray(from_arrow(events.column(name), self.unit, name).values)
-
     def _ends(self, events: pa.Table) -> Times:
-        return self._times(events, self.archive.shape.schema.end)
+        name = self.archive.shape.schema.end
+        return np.asarray(from_arrow(events.column(name), self.unit, name).values)
 
     def forget(self, before: float) -> None:
         """Drops recent events that no match needs, unless they will be written to the archive."""
@@ -173,28 +286,3 @@ def convert_time_unit(time: float, shape: StreamSchema, unit: Unit, to: Unit) ->
     if unit == to or not is_calendar_time(shape):
         return time
     return int(time) * 1_000 if to == "ns" else int(time) // 1_000
-
-
-def _lie_in_ranges(
-    near: npt.NDArray[np.bool_], starts: Times, ends: Times, ranges: ArchiveRanges
-) -> npt.NDArray[np.bool_]:
-    """Returns which events lie in one of the ranges, which do not overlap."""
-    order = np.argsort(ranges.since, kind="stable")
-    at = np.searchsorted(ranges.since[order], starts, side="right") - 1
-    inside = near & (at >= 0)
-    inside &= ends <= ranges.until[order[np.maximum(at, 0)]]
-    return inside
-
-
-def _find_last_at(
-    codes: npt.NDArray[np.int64], times: Times, code: npt.NDArray[np.int64], time: Times
-) -> npt.NDArray[np.int64]:
-    """Finds the last position in sorted arrays at or before each (code, time), -1 for none."""
-    all_codes = np.concatenate([codes, code])
-    all_times = np.concatenate([times, time])
-    is_query = np.concatenate([np.zeros(len(codes), np.int8), np.ones(len(code), np.int8)])
-    order = np.lexsort((is_query, all_times, all_codes))
-    positions = np.cumsum(is_query[order] == 0) - 1
-    result = np.empty(len(all_codes), np.int64)
-    result[order] = positions
-    return result[len(codes) :]

@@ -19,10 +19,9 @@ from ensue.cached import cached_property
 from ensue.engine.sampling import sample_statistics, ticks_per_second
 from ensue.errors import LimitError, SkipError
 from ensue.ir.archive_join import ArchiveJoin
-from ensue.operators.archive_join.archive_ranges import ArchiveRanges
-from ensue.operators.archive_join.archived_events import ArchivedEvents
-from ensue.operators.archive_join.compiled_join import CompiledJoin
+from ensue.operators.archive_join.archived_events import ArchivedEvents, ArchiveRanges
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide
+from ensue.operators.archive_join.joining import CompiledJoin
 from ensue.planner.access_paths import EVENTS_PER_KEY, KEYS, ROWS, ArchiveStatistics, LiveStatistics, choose_access_path
 from ensue.planner.join_order import Cardinalities
 from ensue.planner.physical_plan import ReferencePlan

@@ -10,11 +10,11 @@ from ensue.engine.program import format_kernel
 from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.values import format_duration
-from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_operator import ArchiveJoinOperator
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide, select_patterns
+from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin
 from ensue.planner.explain.join_text import (
     ArchiveSummary,
     ReadCounts,

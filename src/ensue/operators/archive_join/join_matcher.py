@@ -13,9 +13,8 @@ from ensue.engine.state_format import deserialize_table, pack_state, serialize_t
 from ensue.errors import StateError
 from ensue.ir.archive_join import JoinKind
 from ensue.operators.archive_join.archive_access import EagerAccess, GroupedAccess, LazyAccess
-from ensue.operators.archive_join.archive_ranges import ArchiveRanges, Times
-from ensue.operators.archive_join.archived_events import ArchivedEvents, convert_time_unit
-from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
+from ensue.operators.archive_join.archived_events import ArchivedEvents, ArchiveRanges, Times, convert_time_unit
+from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin
 from ensue.projection.join_output import get_match_times
 from ensue.runtime.stage import ArchiveBatch, LookupCounters, StageInput, StageMatcher
 from ensue.schema import ValueKind

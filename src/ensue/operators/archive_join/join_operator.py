@@ -15,18 +15,18 @@ from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.query import Query
 from ensue.ir.user_operator import UserOperator
 from ensue.operators.archive_join.archived_events import ArchivedEvents, convert_time_unit
-from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import select_patterns
+from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.match.match_operator import create_matcher, parse_query
 from ensue.options import Limits
-from ensue.projection.time_order import RESULT_ORDER
+from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.live_matcher import CompositeMatcher
 from ensue.runtime.query_spec import ArchiveSet, QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
+from ensue.runtime.spill.eviction import build_eviction_error, build_shedding_error, why_not_evictable
 from ensue.runtime.stage import (
     ARRIVAL,
     ArchiveBatch,

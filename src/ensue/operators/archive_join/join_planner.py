@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ensue.analyzer.join_checks import check_archive_join
-from ensue.analyzer.join_keys import JoinKey, add_join_keys, find_join_keys, is_single_event
+from ensue.analyzer.join_checks import JoinKey, add_join_keys, check_archive_join, find_join_keys, is_single_event
 from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
 from ensue.archives.archive import Archive
 from ensue.engine.memory_budget import get_machine_memory
@@ -18,10 +17,9 @@ from ensue.ir.selection import Strategy
 from ensue.ir.traversal import iterate_atoms
 from ensue.ir.values import parse_duration
 from ensue.operators.archive_join.archive_access import ArchiveLookup
-from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.archive_join.join_estimates import estimate_sides
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide, compile_archived_side, compile_side
-from ensue.operators.archive_join.joining import KeyEquality, MatchJoiner
+from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin, KeyEquality, MatchJoiner
 from ensue.planner.access_paths import choose_access_path, describe_unclustered
 from ensue.planner.planner_options import PlannerOptions
 from ensue.projection.join_output import LOCATION, MATCH_COLUMNS

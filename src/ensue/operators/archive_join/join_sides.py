@@ -23,8 +23,8 @@ from ensue.operators.row_match.row_matcher import RowPatternMatcher
 from ensue.options import Limits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.projection.join_output import ProjectedSide
+from ensue.projection.match_order import RANK
 from ensue.projection.row_pattern_output import MATCH_ID
-from ensue.projection.trigger_limits import RANK
 from ensue.runtime.compiled_query import CompiledQuery, compile_query, get_result_schema
 from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.event_pruning import get_relevant_types

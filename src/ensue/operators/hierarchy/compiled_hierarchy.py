@@ -223,6 +223,12 @@ class CompiledStage:
     hold: int | float  # how far its time lags the stream
     reach: int | float | None  # how far back events may begin; None: any time
 
+    @classmethod
+    def from_hierarchy(cls, hierarchy: CompiledHierarchy, types: frozenset[str] | None = None) -> "CompiledStage":
+        """All layers in one stage, which reads events of these types."""
+        plan = StagePlan(0, (), tuple(compiled.layer for compiled in hierarchy.layers), (), (), types)
+        return cls(plan, hierarchy, hierarchy.layers, {}, 0, None)
+
     @property
     def shape(self) -> StreamSchema:
         return self.hierarchy.shape
@@ -237,15 +243,11 @@ class CompiledStage:
         return tuple(p.layer.name for p in self.layers if p.layer.delivered)
 
     @property
-    def outputs(self) -> dict[str, pa.Schema]:
-        """The schemas of the delivered levels, then of the events that later stages read.
-
-        The latter have an arrow before their names, since a level may be both.
-        """
+    def schemas(self) -> list[pa.Schema]:
+        """The schemas of the delivered levels, then of the events that later stages read."""
         own = {p.layer.name: p for p in self.layers}
-        delivered = {name: own[name].result for name in self.delivered}
-        sent = {f"->{n}": build_exchange_schema(own[n].event_schema) for n in self.stage.gives}
-        return delivered | sent
+        sent = [build_exchange_schema(own[name].event_schema) for name in self.stage.gives]
+        return [own[name].result for name in self.delivered] + sent
 
 
 def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:

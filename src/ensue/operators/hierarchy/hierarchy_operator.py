@@ -1,7 +1,7 @@
 """The operator of hierarchies, and the stages into which keys split their layers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,24 +15,23 @@ from ensue.ir.user_operator import UserOperator
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledStage, compile_stages
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_planner import (
+    add_levels,
     compile_hierarchy,
     compile_layers,
     find_columns_by_query,
     select_visible_columns,
 )
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
-from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
-from ensue.planner.hierarchy_stages import StagePlan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query
-from ensue.projection.time_order import RESULT_ORDER
+from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import Name, QuerySpec, RunOptions, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error
+from ensue.runtime.spill.eviction import build_eviction_error, build_shedding_error
 from ensue.runtime.stage import (
     ARRIVAL,
     BATCH,
@@ -98,10 +97,7 @@ class HierarchyOperator:
         return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
 
     def as_single_stage(self) -> "HierarchyStage":
-        layers = self.hierarchy.layers
-        plan = StagePlan(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
-        stage = CompiledStage(plan, self.hierarchy, layers, {}, 0, None)
-        return HierarchyStage(stage, self.levels)
+        return HierarchyStage(CompiledStage.from_hierarchy(self.hierarchy, self.reads.types), self.levels)
 
 
 def _build_input_filter(stage: CompiledStage) -> InputFilter:
@@ -151,17 +147,10 @@ class HierarchyStage:
         return f"nothing splits the stream of {names}: {who}"
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> StageMatcher:  # noqa: ARG002
-        return self._create_matcher(self.arrival)
+        return HierarchyMatcher(self.prepared.hierarchy, self.prepared, self.arrival)
 
     def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
-        return self._create_matcher((ARRIVAL,))
-
-    def _create_matcher(self, arrival: tuple[str, ...]) -> HierarchyStageMatcher | HierarchyMatcher:
-        """Layers number their events themselves if no event passes between stages."""
-        stage = self.prepared
-        if stage.cut:
-            return HierarchyStageMatcher(stage, arrival)
-        return HierarchyMatcher(replace(stage.hierarchy, layers=stage.layers))
+        return HierarchyMatcher(self.prepared.hierarchy, self.prepared, (ARRIVAL,))
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables[: len(self.prepared.delivered)])
@@ -301,9 +290,8 @@ def _compile_hierarchies(
     hierarchies = {}
     for label, spec in by_label.items():
         assert isinstance(spec.query, Hierarchy)
-        add = spec.name is not None
-        hierarchies[label] = add_levels(spec.query, options.output.levels) if add else spec.query
-    _require_levels(hierarchies.values(), options.output.levels)
+        hierarchies[label] = add_levels(spec.query, options.output.levels)
+    _require_levels(hierarchies.values(), options.output.levels, single=specs[0].name is None)
     context = source.shape, options.planning
     for label, hierarchy in hierarchies.items():
         if by_label[label].name is not None:
@@ -312,49 +300,39 @@ def _compile_hierarchies(
                 compile_layers(hierarchy, *context, trace=options.output.trace, streaming=streaming)
     for merged, labels in plan_merged_hierarchies(hierarchies, *context, trace=options.output.trace):
         with name_query_in_errors(by_label[labels[0]].name if len(labels) == 1 else None):
-            levels = options.output.levels if by_label[labels[0]].name is None else None
             compiled = compile_hierarchy(
-                merged, *context, levels=levels, trace=options.output.trace,
+                merged, *context, trace=options.output.trace,
                 streaming=options.streaming, emit_timeouts=options.output.emit_timeouts,
             )  # fmt: skip
         levels_of = {}
         for spec in map(by_label.__getitem__, labels):
             hierarchy = hierarchies[str(spec.number)]
-            levels_of[spec] = tuple(_list_levels(spec, hierarchy, compiled, options.output.levels))
+            levels_of[spec] = tuple(_list_levels(spec, hierarchy, compiled))
         yield _MergedHierarchy(compiled, levels_of)
 
 
-def add_levels(hierarchy: Hierarchy, levels: Levels) -> Hierarchy:
-    """Adds the requested levels to the delivered levels of a hierarchy."""
-    defined = [definition.name for definition in hierarchy.definitions]
-    extra = [n for n in defined if _is_requested(n, levels) and n not in hierarchy.emit]
-    return replace(hierarchy, emit=(*hierarchy.emit, *extra)) if extra else hierarchy
-
-
-def _is_requested(name: str, levels: Levels) -> bool:
-    return levels == "all" or name in ((levels,) if isinstance(levels, str) else levels or ())
-
-
-def _require_levels(hierarchies: Iterable[Hierarchy], levels: Levels) -> None:
-    """Raises a QueryError for a level that no query defines."""
+def _require_levels(hierarchies: Collection[Hierarchy], levels: Levels, *, single: bool) -> None:
+    """Raises a QueryError for a level that no query defines, or that a single query does not use."""
     defined = {name for h in hierarchies for name in (*h.names, h.query.name)}
     for name in (levels,) if isinstance(levels, str) else levels or ():
         if name != "all" and name not in defined:
             raise QueryError(
                 f"levels={name!r}: no such event is defined", hint=did_you_mean(name, sorted(n for n in defined if n))
             )
+        if single and any(name in hierarchy.unused for hierarchy in hierarchies):
+            raise QueryError(
+                f"levels={name!r}: it is defined, but the query does not use it",
+                hint=f"EMIT {name}; in the text delivers it nevertheless",
+            )
 
 
-def _list_levels(
-    spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy, levels: Levels
-) -> Iterator[tuple[str, Name]]:
+def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy) -> Iterator[tuple[str, Name]]:
     """Yields the requested levels of a query, then the query itself, with their output names.
 
     With several queries, the name of a level starts with that of its query.
     """
     for name in compiled.delivered:
-        requested = name in hierarchy.emit or _is_requested(name, levels)
-        if hierarchy.defined(name) is not None and requested:
+        if hierarchy.defined(name) is not None and name in hierarchy.emit:
             yield name, name if spec.name is None else f"{spec.name}.{name}"
     tops = {top.label: top.layer for top in compiled.hierarchy.tops}
     query_name = hierarchy.query.name or ""

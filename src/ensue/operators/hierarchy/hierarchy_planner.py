@@ -60,7 +60,7 @@ from ensue.planner.hierarchy_stages import (
 from ensue.planner.join_order import MOST, NAMES
 from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.projection.trigger_limits import RANK
+from ensue.projection.match_order import RANK
 from ensue.runtime.compiled_query import CompiledQuery, get_result_schema
 from ensue.schema import get_type_names
 from ensue.vector.arrow_types import window_to_ticks
@@ -105,26 +105,12 @@ def find_columns_by_query(hierarchy: Hierarchy, *, trace: bool) -> list[dict[str
 # ---------------------------------------------------------------------------- compilation
 
 
-def resolve_levels(hierarchy: Hierarchy, levels: Sequence[str] | str | None) -> tuple[Hierarchy, bool]:
-    """Adds the requested levels to those of EMIT; True if all levels are delivered."""
-    if levels is None:
-        return hierarchy, False
-    if levels == "all":
-        return hierarchy, True
-    requested = (levels,) if isinstance(levels, str) else tuple(levels)
-    names = [d.name for d in hierarchy.definitions]
-    top = hierarchy.query.name or ""
-    for name in requested:
-        if name in hierarchy.unused:
-            raise QueryError(
-                f"levels={name!r}: it is defined, but the query does not use it",
-                hint=f"EMIT {name}; in the text delivers it nevertheless",
-            )
-        if name not in (*names, top):
-            hint = did_you_mean(name, names)
-            raise QueryError(f"levels={name!r}: no such event is defined", hint=hint)
-    extra = tuple(n for n in requested if n in names and n not in hierarchy.emit)
-    return replace(hierarchy, emit=(*hierarchy.emit, *extra)), False
+def add_levels(hierarchy: Hierarchy, levels: Sequence[str] | str | None) -> Hierarchy:
+    """Adds the requested levels that a hierarchy defines to those of EMIT; "all" are all of them."""
+    requested = (levels,) if isinstance(levels, str) else levels or ()
+    names = (definition.name for definition in hierarchy.definitions)
+    extra = tuple(n for n in names if ("all" in requested or n in requested) and n not in hierarchy.emit)
+    return replace(hierarchy, emit=(*hierarchy.emit, *extra)) if extra else hierarchy
 
 
 def compile_hierarchy(
@@ -141,8 +127,8 @@ def compile_hierarchy(
 
     With `emit_timeouts` delivered levels also return their timed-out partial matches.
     """
-    hierarchy, all_levels = resolve_levels(expand_stars(hierarchy, shape.schema), levels)
-    compiled = compile_layers(hierarchy, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming)
+    hierarchy = add_levels(expand_stars(hierarchy, shape.schema), levels)
+    compiled = compile_layers(hierarchy, shape, planning, trace=trace, streaming=streaming)
     if emit_timeouts:
         for name, layer in compiled.items():
             compiled[name] = add_timeout_queries(layer) if layer.layer.delivered else layer
@@ -156,7 +142,6 @@ def compile_layers(
     shape: StreamSchema,
     planning: PlannerOptions = DEFAULT_OPTIONS,
     *,
-    all_levels: bool = False,
     trace: bool = False,
     streaming: bool = False,
 ) -> dict[str, CompiledLayer]:
@@ -166,7 +151,7 @@ def compile_layers(
     compiled: dict[str, CompiledLayer] = {}
     identities: dict[str, bytes] = {}
     rates: dict[str, float] = {}  # complex events per input event
-    definitions = build_layers(hierarchy, trace=trace, all_levels=all_levels)
+    definitions = build_layers(hierarchy, trace=trace)
     ranked = _find_ordered_layers(definitions)
     seen = find_visible_columns(hierarchy, trace=trace)
     for layer in definitions:

@@ -17,7 +17,7 @@ from ensue.analyzer.timeouts import build_timeout_queries
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, get_pattern_types
 from ensue.ir.query import TIMED_OUT, Query
 from ensue.ir.selection import CONTIGUOUS, ByEvents
-from ensue.projection.trigger_limits import RANK
+from ensue.projection.match_order import RANK
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.schema import EventType, Schema, ValueKind
 from ensue.vector import evaluation

@@ -17,7 +17,7 @@ from ensue.ir.user_operator import UserOperator
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse_statement
 from ensue.printing.pattern_printer import format_query
-from ensue.projection.time_order import RESULT_ORDER
+from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import (
     CompiledQuery,
     TimeoutQueries,
@@ -66,7 +66,7 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
                 main = replace(main, ids=False)
                 bundles[spec] = TimeoutQueries((main,), get_result_schema(main))
     if limits.evict is not None or limits.shed_ms is not None:
-        from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
+        from ensue.runtime.spill.eviction import build_eviction_error, require_sheddable, why_not_evictable
 
         for spec, bundle in bundles.items():
             with name_query_in_errors(spec.name):
@@ -231,7 +231,7 @@ def create_matcher(
         return SharedMatcher(queries) if shared else CompositeLiveMatcher(queries)
 
     if limits.can_evict:
-        from ensue.runtime.spill.key_store import build_eviction_error, why_not_evictable
+        from ensue.runtime.spill.eviction import build_eviction_error, why_not_evictable
 
         why = why_not_evictable(queries)
         if why is None:

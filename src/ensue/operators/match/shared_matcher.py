@@ -21,7 +21,7 @@ from ensue.operators.match.shared_scan import EventBlock
 from ensue.projection.match_ids import RowHashes
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.event_buffer import FEW, MIN_COMPACT_ROWS, EventBuffer, find_positions
-from ensue.runtime.spill.key_store import SPILLED, restore_unlimited
+from ensue.runtime.spill.spilled_keys import SPILLED, restore_unlimited
 from ensue.runtime.stage import StageInput
 from ensue.vector.arrow_numpy import Ints, sorted_unique
 from ensue.vector.event_table import split_table

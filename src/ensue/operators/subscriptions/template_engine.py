@@ -12,8 +12,8 @@ from ensue.operators.subscriptions.member_registry import CpuMeter, estimate_sha
 from ensue.operators.subscriptions.query_template import QueryTemplate
 from ensue.operators.subscriptions.template_table import PatternMember, TemplateTable
 from ensue.options import Limits
+from ensue.projection.match_order import get_last_rows, limit_matches
 from ensue.projection.match_table import filter_matches
-from ensue.projection.trigger_limits import get_last_rows, limit_matches
 from ensue.runtime.event_buffer import MIN_COMPACT_ROWS, EventBuffer
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_rows

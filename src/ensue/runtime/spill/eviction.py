@@ -1,4 +1,4 @@
-"""Eviction policies: the keys with the lowest scores are evicted first.
+"""Eviction: which queries can evict or shed keys, and the policies: the keys with the lowest scores go first.
 
 `tpm` evicts the oldest partial matches. `stpm`, as in the paper, scores by W = e.t + dt p, the
 expected time of a key's next event. `need` scores by the discounted probability that the key is
@@ -10,6 +10,7 @@ p is the probability that another event follows one of this state, g the gap to 
 distribution F, u the age of the last event, h the time between two evictions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.errors import QueryError
+from ensue.ir.traversal import iterate_negations
+from ensue.planner.evictability import can_wait, why_not_evicted, why_not_shed
+from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.spill.resident_keys import WindowDeadlines, find_runs, grow_array
+from ensue.schema import ValueKind
+from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import ColumnCodes
 
@@ -320,3 +327,72 @@ class EvictionPolicy:
             passed = float(now - self._evicted_at)
             self._between = passed if self._between is None else (3 * self._between + passed) / 4
         self._evicted_at = now
+
+
+# ------------------------------------------------------------------- queries that can evict or shed
+
+
+@dataclass(frozen=True, slots=True)
+class SpillUnit:
+    """The unit of eviction: the events of one key inside the window."""
+
+    key: tuple[str, ...]  # columns
+    reach: float  # the length of the window
+    windows: tuple[float, ...]  # of the queries that wait for the end of their windows
+
+
+def why_not_evictable(queries: Sequence[CompiledQuery]) -> str | None:
+    """Why the keys of these queries cannot be evicted; None if they can."""
+    for prepared in queries:
+        why = why_not_evicted(prepared.plan)
+        if why is not None:
+            return why
+    if not _find_common_key(queries):
+        return "its queries have no [attr] in common that would split their events into keys"
+    return None
+
+
+def build_eviction_error(why: str) -> QueryError:
+    return QueryError(
+        f"the query cannot be evicted: {why}",
+        hint="leave out evict of ensue.Limits: memory is then a bound at which the query is stopped",
+    )
+
+
+def require_sheddable(queries: Sequence[CompiledQuery]) -> None:
+    """Raises a QueryError if the keys of these queries cannot be shed."""
+    reasons = (why_not_shed(prepared.plan) for prepared in queries)
+    why = next((why for why in reasons if why is not None), None) or why_not_evictable(queries)
+    if why is not None:
+        raise build_shedding_error(why)
+    kind = queries[0].shape.schema.time_kind
+    if kind is not ValueKind.TIMESTAMP:
+        raise build_shedding_error(f"its time column holds {kind.value}s, which no clock can be compared with")
+
+
+def build_shedding_error(why: str) -> QueryError:
+    return QueryError(
+        f"the query cannot shed load: {why}",
+        hint="leave out shed of ensue.Limits: a slow stream falls behind, and nothing is lost",
+    )
+
+
+def get_spill_unit(queries: Sequence[CompiledQuery]) -> SpillUnit:
+    """The key and window by which queries are evicted."""
+    lengths, waiting = [], []
+    for prepared in queries:
+        query = prepared.plan.query
+        length = window_to_ticks(query.within, prepared.shape.unit)
+        assert length is not None
+        late = query.unfinished or can_wait(query.pattern)
+        # negated events of a match that still waits may be a window older than the match
+        twice = late and sum(1 for _ in iterate_negations(query.pattern)) > 1
+        lengths.append(2 * length if twice else length)
+        waiting += [length] if late else []
+    return SpillUnit(_find_common_key(queries), max(lengths), tuple(sorted(set(waiting))))
+
+
+def _find_common_key(queries: Sequence[CompiledQuery]) -> tuple[str, ...]:
+    """The fields that partition the events of all queries."""
+    keys = [{e.field_name for e in p.plan.query.equivalence} for p in queries]
+    return tuple(sorted(set.intersection(*keys))) if keys else ()

@@ -20,20 +20,25 @@ from ensue.errors import LimitError
 from ensue.options import EVICTION_POLICIES, Limits, format_size
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.spill import resident_keys
-from ensue.runtime.spill.eviction import EvictionPolicy, KeyStatistics
-from ensue.runtime.spill.key_store import (
+from ensue.runtime.spill.eviction import EvictionPolicy, KeyStatistics, SpillUnit, get_spill_unit
+from ensue.runtime.spill.resident_keys import (
+    KeyCohorts,
+    MemoryBound,
+    ReplayableMatcher,
+    ResidentKeys,
+    SpillCounters,
+    WindowDeadlines,
+    find_runs,
+)
+from ensue.runtime.spill.spilled_keys import (
     Described,
     Find,
+    SpilledKeys,
+    SpillFolder,
     SpillSnapshot,
-    SpillUnit,
-    get_spill_unit,
     is_spill_snapshot,
     sort_events,
 )
-from ensue.runtime.spill.readmission import KeyCohorts, ReplayableMatcher
-from ensue.runtime.spill.resident_keys import MemoryBound, ResidentKeys, SpillCounters, WindowDeadlines, find_runs
-from ensue.runtime.spill.spill_files import SpillFolder
-from ensue.runtime.spill.spilled_keys import SpilledKeys
 from ensue.runtime.stage import InputFilter, StageInput
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import KeyCodes

@@ -19,8 +19,8 @@ from ensue.engine.state_format import deserialize_table, pack_state, serialize_t
 from ensue.errors import StateError
 from ensue.options import Limits
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.spill.key_store import embed_segments
 from ensue.runtime.spill.resident_keys import SpillCounters, SpillingState, get_spill_counters
+from ensue.runtime.spill.spilled_keys import embed_segments
 from ensue.runtime.stage import (
     ARRIVAL,
     COPY,
