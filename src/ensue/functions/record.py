@@ -108,7 +108,7 @@ class DatetimeForm:
 
     `unit` is the constant unit or zone, if the function takes one.
     `count_since(clock, "h", "D")` are the hours since the start of the day, `ticks(clock, "D")` the
-    days since 1970; `vector/datetime.py` defines these helpers.
+    days since 1970; `vector/functions.py` defines these helpers.
     """
 
     value: str

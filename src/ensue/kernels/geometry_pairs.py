@@ -8,7 +8,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.earth import haversine
 from ensue.kernels.geometry import (
     EARTH,
     INSIDE,
@@ -18,6 +17,7 @@ from ensue.kernels.geometry import (
     convex_inside,
     convex_overlap,
     find_nearest_turn,
+    haversine,
     hull,
     point_distance,
 )

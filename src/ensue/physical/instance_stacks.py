@@ -20,8 +20,7 @@ from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_ke
 from ensue.codegen.state_layout import SourceWriter, get_output_column
 from ensue.ir.expression import Aggregate, EventPosition
 from ensue.kernels import arena
-from ensue.physical.instances import InstanceKernel, InstanceState
-from ensue.physical.structure import Structure
+from ensue.physical.structure import InstanceKernel, InstanceState, Structure
 from ensue.planner.features import EventRef
 from ensue.planner.physical_plan import InstanceStacks, NegationCheck
 from ensue.planner.predicate_order import format_stack_place

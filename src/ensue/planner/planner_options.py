@@ -9,7 +9,7 @@ from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.options import Limits, list_names
 from ensue.planner import hierarchy_modules
 from ensue.planner.hierarchy_modules import PRECURSORS, HierarchyModule
-from ensue.planner.negation_pushdown import IN_CONSTRUCTION, PUSH
+from ensue.planner.negations import IN_CONSTRUCTION, PUSH
 from ensue.planner.rewrites import BY_SCHEMA, RULES
 from ensue.planner.statistics import ASSUMED, Statistics
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ensue.analyzer.aggregation import ALL_EVENTS_COLUMNS
+from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS
 from ensue.errors import QueryError
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_positive_atoms

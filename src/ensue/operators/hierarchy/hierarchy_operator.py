@@ -24,7 +24,7 @@ from ensue.operators.hierarchy.layer_stream import build_layer_stream
 from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
-from ensue.planner.evictability import HIERARCHY_REASON
+from ensue.planner.capabilities import HIERARCHY_REASON
 from ensue.planner.hierarchy_stages import StagePlan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query

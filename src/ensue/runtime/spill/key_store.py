@@ -12,7 +12,7 @@ import pyarrow as pa
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import QueryError, StateError
 from ensue.ir.traversal import iterate_negations
-from ensue.planner.evictability import can_wait, why_not_evicted, why_not_shed
+from ensue.planner.capabilities import can_wait, why_not_evicted, why_not_shed
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.spill.readmission import ReplayableMatcher
 from ensue.schema import ValueKind

@@ -19,7 +19,7 @@ from ensue.operators.subscriptions.predicate_index.sortable_encoding import (
     encode_floats,
 )
 from ensue.schema import ValueKind
-from ensue.vector import evaluation, functions, operators
+from ensue.vector import evaluation, functions
 from ensue.vector.arrow_numpy import get_indices
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.column_values import create_constant
@@ -169,4 +169,4 @@ def _holds(test: ResidualTest, column: pa.Array) -> npt.NDArray[np.bool_]:
     vector = evaluation.from_arrow(column, "us")
     if operator == "LIKE":
         return evaluation.truth(functions.match_like(vector, text))
-    return evaluation.truth(operators.compare(operator, vector, create_constant(text, "us")))
+    return evaluation.truth(evaluation.compare(operator, vector, create_constant(text, "us")))
