@@ -163,11 +163,10 @@ class PointsForm:
 
     For two single points, `value` uses their coordinates `{ax}`, `{ay}` and `{bx}`, `{by}`; for
     hulls of points, `several` uses tuples of coordinates `{a}` and `{b}`. `{x}` is the argument
-    after the locations, if any. `there` names the function of four coordinates that tells whether
-    both points are valid.
+    after the locations, if any. `space` is an index of SPACES.
     """
 
-    there: str
+    space: int
     value: str
     several: str
 

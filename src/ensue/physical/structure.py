@@ -19,6 +19,7 @@ from ensue.codegen.state_layout import StateColumns
 from ensue.kernels import arena
 from ensue.planner import physical_plan
 from ensue.planner.physical_plan import CompactPlan, InstanceStacks, JoinTree, Nfa, ReferencePlan
+from ensue.vector.arrow_numpy import sorted_unique
 
 Table = npt.NDArray[Any]
 
@@ -472,6 +473,16 @@ class InstanceState(StructureState[InstanceSource]):
 
     def expire(self, now: float | None, rows: int) -> None:  # noqa: ARG002
         self.expire_instances(now)
+
+    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
+        self.expire_instances(now)
+        rows = sorted_unique(self.entries[:, self.row_columns])
+        return rows[rows >= 0]
+
+    @property
+    def row_columns(self) -> list[int]:
+        """The columns of an instance with rows of events; -1: none."""
+        return [arena.ROW]
 
     @abstractmethod
     def expire_instances(self, now: float | None) -> None:

@@ -299,16 +299,6 @@ def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
     return Vector(left.kind, pc.if_else(pa.array(mask), a, b), valid)
 
 
-def _nullif(value: Vector, other: Vector) -> Vector:
-    if ValueKind.NULL in (value.kind, other.kind):
-        return value
-    equality = compare("=", value, other)
-    same = np.asarray(equality.values, np.bool_)
-    if equality.valid is not None:
-        same = same & equality.valid
-    return _mask_values(~same, broadcast(value, get_common_length(value, other)))
-
-
 def _mask_values(mask: Bools, vector: Vector) -> Vector:
     """The values where the mask is true, NULL elsewhere."""
     length = len(mask) if len(vector) == 1 else len(vector)
@@ -344,7 +334,7 @@ ROUTINES: dict[str, Callable[[Sequence[Vector]], Vector]] = {
     "least": lambda arguments: _fold("least", arguments),
     "greatest": lambda arguments: _fold("greatest", arguments),
     "case": _case,
-    "nullif": lambda arguments: _nullif(*arguments),
+    "nullif": lambda arguments: _case([compare("=", *arguments), create_nulls(1), arguments[0]]),
     "concat": concat_texts,
     **PLACE_ROUTINES,
 }

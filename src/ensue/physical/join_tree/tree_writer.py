@@ -49,7 +49,6 @@ from ensue.planner.join_tree import format_tree
 from ensue.planner.physical_plan import ApplyNode, JoinNode, JoinTree, LeafNode, NegationCheck
 from ensue.planner.statistics import CounterLabel
 from ensue.printing.expression_printer import format_condition, format_name
-from ensue.vector.arrow_numpy import sorted_unique
 
 FAR = str(2**62)  # after every row and time
 
@@ -557,10 +556,9 @@ class TreeState(InstanceState[TreeKernel]):
             alive &= (lists != number) | (now - starts <= limit)
         return alive
 
-    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
-        self.expire_instances(now)
-        rows = sorted_unique(self.entries[:, self.source.instances.rows])
-        return rows[rows >= 0]
+    @property
+    def row_columns(self) -> list[int]:
+        return self.source.instances.rows
 
     @property
     def kleene_events(self) -> tuple[Table, int, int]:
