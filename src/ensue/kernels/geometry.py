@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.jit import kernel
-from ensue.kernels.polygons import compute_box, orientation
+from ensue.kernels.polygons import orientation
 
 RADIUS = 6371008.8  # metres: the mean radius of the earth
 RADIAN = math.pi / 180.0
@@ -315,8 +315,15 @@ def _is_separated(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: i
 
 @kernel()
 def _boxes_meet(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float) -> bool:
-    left, below, right, above = compute_box(ax, ay, an, 0.0)
-    west, south, east, north = compute_box(bx, by, bn, turn)
+    # written out: passing arrays to a function counts references
+    left, below, right, above = math.inf, math.inf, -math.inf, -math.inf
+    for k in range(an):
+        left, right = min(left, ax[k]), max(right, ax[k])
+        below, above = min(below, ay[k]), max(above, ay[k])
+    west, south, east, north = math.inf, math.inf, -math.inf, -math.inf
+    for k in range(bn):
+        west, east = min(west, bx[k] + turn), max(east, bx[k] + turn)
+        south, north = min(south, by[k]), max(north, by[k])
     return left <= east and west <= right and below <= north and south <= above
 
 

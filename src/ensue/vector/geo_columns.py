@@ -248,13 +248,14 @@ def _get_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> Conv
 
 
 def _merge_hulls(members: ConvexPlaces, owner: Ints, count: int, space: str) -> ConvexPlaces:
-    """The hull of the places of each owner; on the earth, around the first one."""
+    """The hull of the places of each owner, which ascend; on the earth, around the first one."""
     sizes = np.diff(members.first)
     x, nonempty = members.x, np.flatnonzero(sizes)
     if space == "earth" and len(nonempty):  # shift longitudes by full turns
-        start = x[members.first[nonempty]]
-        _, leaders, groups = np.unique(owner[nonempty], return_index=True, return_inverse=True)
-        turns = 360.0 * np.floor((start[leaders][groups] - start) / 360 + 0.5)
+        start, owners = x[members.first[nonempty]], owner[nonempty]
+        leads = np.append(True, owners[1:] != owners[:-1])
+        leader = start[leads][np.cumsum(leads) - 1]
+        turns = 360.0 * np.floor((leader - start) / 360 + 0.5)
         x = x + np.repeat(turns, sizes[nonempty])
     corners = np.bincount(owner, weights=sizes, minlength=count).astype(np.int64)
     return _compute_hulls(x, members.y, np.append(0, np.cumsum(corners)).astype(np.int64))
@@ -504,10 +505,10 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
     first = [c.first[1:] + offset for c, offset in zip(corners, offsets, strict=False)]
     xs, ys = (np.concatenate([getattr(c, axis) for c in corners]) for axis in ("x", "y"))
     present = np.concatenate([np.ones(length, np.bool_) if part.valid is None else part.valid for part in known])
-    owner = np.tile(np.arange(length), len(known))
-    order = np.argsort(np.where(present, owner, length), kind="stable")[: np.count_nonzero(present)]
+    order = np.arange(len(known) * length).reshape(len(known), length).T.ravel()  # by row, then by part
+    order = order[present[order]]
     members = ConvexPlaces(xs, ys, np.concatenate([[0], *first])).take(order)
-    hulls = _merge_hulls(members, owner[order], length, SPACES[space])
+    hulls = _merge_hulls(members, order % length, length, SPACES[space])
     valid: Bools = np.diff(hulls.first) > 0
     return PlaceVector(hulls, None if valid.all() else valid)
 
