@@ -217,6 +217,11 @@ class Regions:
         """The arguments of kernels; adding a region may reallocate them."""
         return RegionTable(self._rows, self._corners)
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the table."""
+        return int(self._rows.nbytes + self._corners.nbytes)
+
     def __len__(self) -> int:
         return len(self._texts().rows)
 
