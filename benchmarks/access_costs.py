@@ -24,8 +24,7 @@ from ensue.operators.archive_join.joining import CompiledArchiveJoin
 from ensue.operators.match.match_operator import match_queries as all_matches
 from ensue.options import Archives
 from ensue.planner.access_paths import ArchiveCosts, ReadCosts
-from ensue.planner.join_order import Cardinalities
-from ensue.planner.plan_cost import estimate_structure
+from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.live_matcher import LiveMatcher

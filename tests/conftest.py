@@ -225,7 +225,7 @@ class Semantics:
     TABLES = {"archive join": "support.past:judged", "row pattern": "support.row_patterns:recognized"}  # noqa: RUF012
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.analyzer.aggregation import split_result_modifiers
+        from ensue.analyzer.output_mode import split_result_modifiers
         from ensue.backends.input_tables import read_event_table
         from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
         from ensue.projection.grouping import ResultFinisher

@@ -18,7 +18,7 @@ from ensue.functions.record import ArgumentType
 from ensue.runtime.job_fingerprint import FORMAT
 from ensue.runtime.source_schema import SourceOptions
 from ensue.runtime.tasks.task_state import require_same_job
-from ensue.vector.datetime import instants, on_clocks
+from ensue.vector.functions import instants, on_clocks
 
 pytestmark = pytest.mark.stateless
 

@@ -23,8 +23,8 @@ from ensue.ir.canonical_form import Unordered, canonical_form, compute_fingerpri
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.operators.match.shared_matcher import SharedMatcher
-from ensue.planner.layout_signature import get_state_layout
 from ensue.planner.planner_options import PlannerOptions
+from ensue.planner.predicate_order import get_state_layout
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import create_schema

@@ -16,7 +16,7 @@ from ensue.engine.reference_events import get_partition_key, read_events
 from ensue.errors import QueryError, StateError
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.parser.pattern_parser import parse
-from ensue.planner.evictability import skips_in_order
+from ensue.planner.capabilities import skips_in_order
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.reference import is_decided_by_neighbour, must_wait
 from ensue.runtime.compiled_query import CompiledQuery, compile_query

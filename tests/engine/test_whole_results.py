@@ -8,7 +8,7 @@ import pytest
 
 import ensue
 from ensue import reference as semantics
-from ensue.analyzer.aggregation import split_result_modifiers
+from ensue.analyzer.output_mode import split_result_modifiers
 from ensue.engine.reference_engine import bindings_to_matches
 from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError

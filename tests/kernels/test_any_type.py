@@ -38,5 +38,5 @@ def test_the_matches_are_those_of_the_semantics(name, round):
 @pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_queries(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     judged_at_random(seed, random_any_types, LEFT_OUT)

@@ -153,7 +153,7 @@ def assert_random_case_is_exact(random: Random) -> str:
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, 30):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
@@ -165,7 +165,7 @@ def test_random_queries_are_exact(round, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 4)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 4)
     assert_random_case_is_exact(Random(f"compiled {seed}"))
 
 
@@ -215,7 +215,7 @@ def test_chosen_queries_are_exact(name, answer, monkeypatch):
         pytest.skip("a negation is decided match by match")
     if not UNCOMPILED and name not in COMPILED:
         pytest.skip("these are run uncompiled")
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     text, random = f"{(CHOSEN | NEGATED)[name]} {answer}", Random(name)
     for _ in range(3):
         events = random_events(random, 12)
@@ -268,7 +268,7 @@ def test_a_long_stream_is_counted_as_stacks_list_it(keys, monkeypatch):
         prepared = prepared_for(text, events)
         assert isinstance(prepared.plan.structure, CompactPlan)
         assert as_lines(match_in_order(prepared, events)) == expected
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
         pieces = [events.slice(k, 97) for k in range(0, events.num_rows, 97)]
         assert in_pieces(random, prepared, pieces) == expected
 

@@ -169,7 +169,6 @@ def test_statistics_of_a_running_stream():
     shape = create_schema(events.schema, time="t", type="type", order=())
     engine = compile_query(parse(TEXT), shape).engine(counted=True)
     engine.process(events.slice(0, half))
-    earlier = engine.counters()
     engine.process(events.slice(half))
     later = engine.counters()
     known = compute_statistics(later)
@@ -179,9 +178,6 @@ def test_statistics_of_a_running_stream():
     texts = dict(known.passes)
     assert set(texts) <= {"a.x < b.x", "b.x <= c.x", "a.y != c.y", "b.y > 0"}
     assert texts["b.y > 0"] == later.conditions["b", "b.y > 0"].share
-    since = later.subtract(earlier)
-    assert since.events == events.num_rows - half
-    assert since.roles["a"].tried == later.roles["a"].tried - earlier.roles["a"].tried
     before = Statistics.given(passes={"never.x = tried.x": 0.5})
-    assert dict(compute_statistics(since, before).passes)["never.x = tried.x"] == 0.5
+    assert dict(compute_statistics(later, before).passes)["never.x = tried.x"] == 0.5
     assert compute_statistics(MatcherCounters(), before) == before

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ensue.geo import geometry as places
 from ensue.geo import geometry as plain
-from ensue.kernels import earth, geometry
+from ensue.kernels import geometry
 from ensue.kernels.geometry import EARTH
 from support.seeds import scaled
 
@@ -38,7 +38,7 @@ def haversines(p, x, y):
     radian = math.pi / 180
     across, along = np.sin((y - p[1]) * radian / 2), np.sin((x - p[0]) * radian / 2)
     h = across**2 + np.cos(y * radian) * math.cos(p[1] * radian) * along**2
-    return 2 * earth.RADIUS * np.arcsin(np.minimum(1, np.sqrt(h)))
+    return 2 * geometry.RADIUS * np.arcsin(np.minimum(1, np.sqrt(h)))
 
 
 def densified(p, a, b, sign):
@@ -59,7 +59,7 @@ def densified(p, a, b, sign):
 @example([(0.0, 89.9), (-170.0, 80.0), (170.0, 81.0)], 1.0)  # over a pole
 def test_the_distance_to_an_edge_is_that_to_its_nearest_point(points, sign):
     p, a, b = points
-    found = earth.edge_extreme(*p, *a, *b, sign)
+    found = geometry.edge_extreme(*p, *a, *b, sign)
     assert found == pytest.approx(densified(p, a, b, sign), abs=MILLIMETRE)
     assert found == pytest.approx(plain.find_edge_extreme(p, (a, b), sign), abs=1e-6)
 
@@ -84,9 +84,9 @@ def test_two_edges_may_be_nearest_within_both(points):
         best = min(best, float(grid[i, j]))
         middle, width = np.array([s[i], t[j]]), (high - low) / 10
         low, high = np.maximum(middle - width, 0), np.minimum(middle + width, 1)
-    found = earth.edge_distance(*a, *b, *c, *d)
+    found = geometry.edge_distance(*a, *b, *c, *d)
     assert found == pytest.approx(best, abs=MILLIMETRE)
-    assert earth.box_distance(*a, *b, *c, *d) <= best
+    assert geometry.box_distance(*a, *b, *c, *d) <= best
     assert found == pytest.approx(plain.compute_edge_distance((a, b), (c, d)), abs=1e-6)
 
 
@@ -100,7 +100,7 @@ def test_places_meet_over_180_degrees():
     assert geometry.convex_overlap(*bar, *line((-175.0, 0.0)), EARTH)
     assert geometry.convex_inside(*line((-172.0, 0.0), (-178.0, 0.0)), *bar, EARTH)
     assert not geometry.convex_overlap(*bar, *line((-169.0, 0.0)), EARTH)
-    degree = 2 * math.pi * earth.RADIUS / 360
+    degree = 2 * math.pi * geometry.RADIUS / 360
     assert geometry.convex_distance(*bar, *line((-169.0, 0.0)), EARTH) == pytest.approx(degree)
     assert geometry.convex_distance(*line((359.0, 0.0)), *line((0.0, 0.0)), EARTH) == (pytest.approx(degree))
 
@@ -108,10 +108,10 @@ def test_places_meet_over_180_degrees():
 def test_a_pole_is_one_place_at_all_longitudes():
     north = line((17.0, 90.0))
     assert geometry.convex_distance(*north, *line((-120.0, 90.0)), EARTH) < MILLIMETRE
-    degree = 2 * math.pi * earth.RADIUS / 360
+    degree = 2 * math.pi * geometry.RADIUS / 360
     assert geometry.convex_distance(*north, *line((100.0, 80.0)), EARTH) == pytest.approx(10 * degree)
 
 
 def test_the_other_side_of_the_earth_is_half_a_turn_away():
     found = geometry.point_distance(10.0, 20.0, -170.0, -20.0, EARTH)
-    assert found == pytest.approx(math.pi * earth.RADIUS, abs=1)
+    assert found == pytest.approx(math.pi * geometry.RADIUS, abs=1)

@@ -57,7 +57,7 @@ def test_the_matches_are_those_of_the_semantics(name, round):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_words_between_parts(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     judged_at_random(seed, random_edges, LEFT_OUT)
 
 
@@ -90,7 +90,7 @@ def test_a_saved_engine_goes_on_as_if_nothing_had_happened(name):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_words_in_engines_that_are_saved(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(f"saved {seed}"), Counter()
     for _ in range(scaled(60)):
         nature = random_nature(random)

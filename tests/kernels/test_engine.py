@@ -137,7 +137,7 @@ def assert_random_case_is_exact(random: Random) -> str:
 @pytest.fixture(params=[1, pytest.param(4, marks=pytest.mark.slow), 1_024], ids=lambda room: f"room {room}")
 def room(request, monkeypatch):
     """How much room the engine begins with: with next to none, every table grows many times."""
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", request.param)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", request.param)
     return request.param
 
 
@@ -152,7 +152,7 @@ SEEDS_AT_ONCE = 40
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
@@ -165,7 +165,7 @@ def test_random_queries_are_exact(round, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 4)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 4)
     assert_random_case_is_exact(Random(seed))
 
 
@@ -371,7 +371,7 @@ def test_the_cut_of_a_long_stream_does_not_matter(text, monkeypatch):
     whole = given_by(prepared.engine(), [events])
     assert whole.count > 50
     expected = rows_of(prepared, whole, events)
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     random = Random(3)
     cuts = sorted(random.sample(range(count), 40))
     pieces = [events.slice(a, b - a) for a, b in pairwise([0, *cuts, count])]
@@ -539,7 +539,7 @@ def assert_interrupted_case_is_exact(random: Random) -> str:
 def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_interrupted_case_is_exact(Random(f"interrupted {seed}"))] += 1
@@ -552,7 +552,7 @@ def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
 @pytest.mark.parametrize("text", cases(CHOSEN, LIKE_OTHERS))
 def test_interruptions_change_no_match(text, monkeypatch):
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     random = Random(text)
     for nature in (PLAIN, Nature(nulls_from=5)):
         for _ in range(scaled(5)):
@@ -624,7 +624,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
     expected = rows_of(prepared, given_by(prepared.engine(), [events]), events)
     assert len(expected) > 100
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 64)
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 16)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 16)
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
@@ -649,7 +649,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
 
 
 def test_a_burst_leaves_no_room_behind(monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.SPARSE", 64)
+    monkeypatch.setattr("ensue.physical.structure.SPARSE", 64)
     count = 500
     text = "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 20"
     burst = pa.table({"t": [0] * count, "type": ["A"] * count, "k": range(count)})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ensue.geo import geometry as places
 from ensue.ir.subscription import SpatialRelation
-from ensue.kernels import geometry, orientation
+from ensue.kernels import geometry, polygons
 from ensue.kernels.geometry import EARTH, PLANE
 from support.seeds import scaled
 
@@ -68,9 +68,9 @@ def test_the_side_of_a_line_is_exact_where_differences_round():
 def test_the_side_of_a_mean_is_exact(three, a, b):
     (px, py), (qx, qy), (rx, ry) = three
     mean = tuple(sum(Fraction(p[axis]) for p in three) / 3 for axis in (0, 1))
-    found = orientation.side_of_mean(*a, *b, px, py, qx, qy, rx, ry)
+    found = polygons.side_of_mean(*a, *b, px, py, qx, qy, rx, ry)
     assert found == places.compute_orientation(a, b, mean)
-    against = orientation.compare_mean(px, qx, rx, a[0])
+    against = polygons.compare_mean(px, qx, rx, a[0])
     assert against == (mean[0] > Fraction(a[0])) - (mean[0] < Fraction(a[0]))
 
 

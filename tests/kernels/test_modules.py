@@ -106,7 +106,7 @@ def assert_random_hierarchy_is_exact(random: Random, *, cut: bool) -> str:
 def test_random_hierarchies_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_hierarchy_is_exact(Random(f"hierarchy {cut} {seed}"), cut=cut)] += 1
         except Exception as error:
@@ -119,7 +119,7 @@ def test_random_hierarchies_are_exact(round, cut, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_some_random_hierarchies_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 4)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 4)
     assert_random_hierarchy_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 

@@ -51,7 +51,7 @@ def assert_every_way_is_exact(random: Random, *, simple: bool) -> str:
 def test_every_way_is_exact(simple, round, monkeypatch):
     outcomes: Counter[str] = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_every_way_is_exact(Random(seed), simple=simple)] += 1
@@ -72,7 +72,7 @@ CHOSEN = {
 
 @pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
 def test_chosen_queries_are_exact_in_every_way(text, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random = Random(text)
     for nature in NATURES:
@@ -105,7 +105,7 @@ DEAR = ("in AND", "in AND beside its own", "of a sequence, at the end", "of alte
 
 @pytest.mark.parametrize("text", cases(OTHER_FORMS, DEAR))
 def test_other_forms_are_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random, total = Random(text), 0
     for nature in NATURES:

@@ -251,7 +251,7 @@ SEEDS_AT_ONCE = 20
 def test_random_operators_are_exact(round, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:

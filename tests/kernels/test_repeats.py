@@ -76,7 +76,7 @@ def assert_random_case_is_exact(random: Random, *, cut: bool) -> str:
 def test_random_queries_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_random_case_is_exact(Random(f"{cut} {seed}"), cut=cut)] += 1
@@ -152,7 +152,7 @@ CHOSEN = {
     ],
 )
 def test_chosen_queries_are_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     random, found = Random(text), 0
     # values are missing in the second half of a stream: the engine changes its kernel on the way
     for nature in (PLAIN, Nature(nulls_from=5)):

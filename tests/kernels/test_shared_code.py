@@ -75,7 +75,7 @@ def test_the_matches_are_those_of_the_semantics(name, round):
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("sort", WRITTEN)
 def test_random_queries(sort, seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(f"{sort} {seed}"), Counter()
     for _ in range(scaled(40)):
         nature = random_nature(random)

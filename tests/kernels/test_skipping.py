@@ -74,7 +74,7 @@ def skipping(random, nature):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_queries_that_skip(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(f"skipping {seed}"), Counter()
     for _ in range(scaled(60)):
         nature = random_nature(random)

@@ -16,8 +16,15 @@ from ensue.codegen.kernel_text import write_event_loop, write_kernel
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.program import Program
-from ensue.physical.state_tables import FilledRows, KeyedRows, TableShape
-from ensue.physical.structure import KernelSource, Structure, StructureState, load_structure
+from ensue.physical.structure import (
+    FilledRows,
+    KernelSource,
+    KeyedRows,
+    Structure,
+    StructureState,
+    TableShape,
+    load_structure,
+)
 from ensue.planner import physical_plan as physical
 from ensue.planner.physical_plan import CompactPlan, InstanceStacks, JoinTree, Nfa, ReferencePlan
 from ensue.planner.planner_options import PlannerOptions
@@ -226,7 +233,7 @@ def latest(monkeypatch) -> Engine:
     """An engine with a structure that the package does not have."""
     registered = Structure(latest_source, LatestState)
     monkeypatch.setattr("ensue.engine.program.load_structure", lambda _: registered)
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 1)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 1)
     ready = prepared("SEQ(A a, B b) WHERE [k]")
     plan = replace(ready.plan, structure=Latest())
     return Engine(plan, ready.shape.physical(ready.query)[1], ready.shape.unit)

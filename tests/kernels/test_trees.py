@@ -86,7 +86,7 @@ SEEDS_AT_ONCE = 35
 def test_every_shape_of_random_queries_is_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in of_round(round, SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_random_case_is_exact(Random(f"tree {cut} {seed}"), cut=cut)] += 1
@@ -100,7 +100,7 @@ def test_every_shape_of_random_queries_is_exact(round, cut, monkeypatch):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 4)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 4)
     assert_random_case_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 
@@ -123,7 +123,7 @@ DEAR = ("events in any order", "an event for two", "the paper's", "a negation at
 
 @pytest.mark.parametrize("text", cases(CHOSEN, DEAR))
 def test_every_shape_is_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 0)
     random = Random(text)
     for tree in chosen_shapes(text, random, 20 if UNCOMPILED else 1):
@@ -244,7 +244,7 @@ def test_a_function_says_when_a_result_is_and_what_it_holds():
 
 
 def test_stacks_runs_and_trees_agree_on_a_long_stream(monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     text = "SEQ(A a, B b, !C c, D d) WHERE [symbol] and a.price < d.price and b.volume > a.volume WITHIN 1 second"
     events = stocks(1_000 if UNCOMPILED else 6_000, symbols=5, seed=11)
     shape = create_schema(events.schema, time="ts", type="type", order=())
@@ -277,7 +277,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, right, monkeypatch):
     expected = rows_of(prepared, given_by(prepared.engine(), [events]), events)
     assert len(expected) > 20
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 64)
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 16)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 16)
     engine, found, sizes = prepared.engine(), [], []
     for start in range(0, events.num_rows, 50):
         piece = events.slice(start, 50)
@@ -333,7 +333,7 @@ def test_what_no_tree_can_do_is_refused_with_the_reason():
 @pytest.mark.parametrize("within", ["", " WITHIN 3000 EVENTS"])
 def test_an_event_may_need_more_room_than_there_is(within, monkeypatch):
     """The B makes more pairs than fit, each C more matches: nothing is lost or done twice."""
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 2)
     types = ["A"] * 1_500 + ["B", "C", "C"]
     events = pa.table({"t": range(1_503), "type": types, "row": range(1_503)})
     prepared = prepared_for(f"SEQ(A a, B b, C c){within}", events, (("a", "b"), "c"))

@@ -19,7 +19,7 @@ from ensue.engine.reference_events import read_events
 from ensue.errors import LimitError, QueryError
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
-from ensue.planner.evictability import skips_in_order
+from ensue.planner.capabilities import skips_in_order
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.live_matcher import LiveMatcher
@@ -116,7 +116,7 @@ def test_the_matches_are_those_of_the_semantics(name, round):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_queries_in_turn(seed, monkeypatch):
-    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(seed), Counter()
     for _ in range(scaled(60)):
         nature = random_nature(random)

@@ -10,13 +10,16 @@ from ensue.analyzer.query import check_query
 from ensue.ir.traversal import get_variables
 from ensue.parser.pattern_parser import parse
 from ensue.planner.cost_model import (
+    MOST,
+    Cardinalities,
+    JoinCosts,
     PredicateCost,
     combine_costs,
     compute_condition_cost,
     estimate_predicate,
     order_by_rank,
 )
-from ensue.planner.join_order import MOST, Cardinalities, JoinCosts, find_best_shape, format_shape
+from ensue.planner.join_order import find_best_shape, format_shape
 from ensue.planner.join_tree import get_leaves
 from ensue.planner.physical_plan import InstanceStacks
 from ensue.planner.planner import choose_plan, get_structure_name

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 
-from ensue.analyzer.aggregation import build_variable_columns
 from ensue.analyzer.interval_negation import iterate_interval_negations, rewrite_interval_ends
 from ensue.analyzer.key_inference import build_key_value
-from ensue.analyzer.output_mode import is_summarized
+from ensue.analyzer.output_mode import build_variable_columns, is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, IsNull

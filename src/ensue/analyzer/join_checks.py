@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ensue.analyzer.aggregation import check_result_modifiers
 from ensue.analyzer.key_inference import build_key_value, infer_partition_keys
-from ensue.analyzer.output_mode import is_count_all
+from ensue.analyzer.output_mode import check_result_modifiers, is_count_all
 from ensue.analyzer.query import (
     build_field_lookup,
     check_columns,
@@ -24,8 +23,7 @@ from ensue.analyzer.query import (
 from ensue.analyzer.row_pattern_checks import check_row_pattern, get_key_columns, get_output_kinds, is_single_row
 from ensue.analyzer.scopes import VariableRoles, collect_roles, normalize_clause, normalize_return, normalize_returns
 from ensue.analyzer.spatial import reject_location_list, resolve_location
-from ensue.analyzer.time_zones import apply_time_zones
-from ensue.analyzer.types import add_implicit_casts, are_comparable, infer_kind
+from ensue.analyzer.types import add_implicit_casts, apply_time_zones, are_comparable, infer_kind
 from ensue.analyzer.user_operators import get_result_types
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.archive_join import (

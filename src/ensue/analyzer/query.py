@@ -3,10 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ensue.analyzer.aggregation import check_all_events, check_result_modifiers
 from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations, rewrite_interval_ends
 from ensue.analyzer.key_inference import define_partitions
-from ensue.analyzer.output_mode import check_choose, check_interval_negations, check_output_mode
+from ensue.analyzer.output_mode import (
+    check_all_events,
+    check_choose,
+    check_interval_negations,
+    check_output_mode,
+    check_result_modifiers,
+)
 from ensue.analyzer.pattern_rules import (
     check_guard_conditions,
     check_pattern,
@@ -23,8 +28,7 @@ from ensue.analyzer.scopes import (
 )
 from ensue.analyzer.spatial import reject_location_list, resolve_location
 from ensue.analyzer.time_bounds import compute_interval_distance, compute_window_bound
-from ensue.analyzer.time_zones import apply_time_zones
-from ensue.analyzer.types import are_comparable, infer_kind
+from ensue.analyzer.types import apply_time_zones, are_comparable, infer_kind
 from ensue.analyzer.user_operators import check_operators, get_result_types, resolve_operators
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides

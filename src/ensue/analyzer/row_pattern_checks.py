@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
-from ensue.analyzer.time_zones import apply_time_zones, get_time_zone
-from ensue.analyzer.types import add_implicit_casts, infer_kind
+from ensue.analyzer.types import add_implicit_casts, apply_time_zones, get_time_zone, infer_kind
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import find_row_aggregate
 from ensue.ir.expression import Expr, FieldRef

@@ -9,7 +9,7 @@ from ensue.analyzer.output_mode import is_count_all
 from ensue.analyzer.spatial import check_constant_location, check_spatial_call
 from ensue.errors import QueryError, did_you_mean
 from ensue.functions import FUNCTIONS
-from ensue.functions.aggregates import AGGREGATE_ALIASES
+from ensue.functions.interpreter import AGGREGATE_ALIASES
 from ensue.ir.expression import (
     AGGREGATES,
     MATCHES,

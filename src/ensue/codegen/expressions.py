@@ -240,12 +240,11 @@ class ConditionWriter:
         if all(len(coordinates) == 2 for coordinates in places):
             flat = [*places[0], *places[1]]
             numbers = [value for value, _ in flat]
-            known = (*(ok for _, ok in (*flat, *rest)), f"{form.there}({', '.join(numbers)})")
+            known = (*(ok for _, ok in (*flat, *rest)), f"are_places({', '.join(numbers)}, {form.space})")
             named = dict(zip(("ax", "ay", "bx", "by"), numbers, strict=True))
             return form.value.format(**named, **x), _both(*known)
         a, b = (_tuple(coordinates) for coordinates in places)
-        space = int(form.there == "earth_places")
-        present = tuple(f"points_there({place}, {space})" for place in (a, b))
+        present = tuple(f"points_there({place}, {form.space})" for place in (a, b))
         known = (*present, *(ok for _, ok in rest))
         return form.several.format(a=a, b=b, **x), _both(*known)
 
@@ -416,10 +415,8 @@ _DEFINED = re.compile(r"^def (\w+)", re.MULTILINE)
 # Kernels that are imported if a text calls them.
 _IMPORTED = {
     "ensue.kernels.geometry_pairs": (
-        "earth_places", "earth_point_distance", "earth_points_meet", "plane_places",
-        "plane_point_distance",
-        "plane_points_meet", "points_apart", "points_distance", "points_inside",
-        "points_overlap", "points_there",
+        "are_places", "place_distance", "points_apart", "points_distance", "points_inside",
+        "points_meet", "points_overlap", "points_there",
     ),
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from ensue.codegen.state_layout import SourceWriter
 from ensue.ir.expression import FieldRef
 from ensue.ir.selection import ByEvents, Strategy, Window
 from ensue.planner.features import KindResolver
-from ensue.planner.negation_pushdown import get_dropped
+from ensue.planner.negations import get_dropped
 from ensue.planner.physical_plan import PhysicalPlan, Role
 from ensue.printing.pattern_printer import format_window
 from ensue.schema import Schema, ValueKind

@@ -29,10 +29,9 @@ from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import iterate_operator_calls
 from ensue.ir.user_operator import OperatorInputs
 from ensue.options import UNLIMITED, Limits
-from ensue.planner.evictability import skips_in_order
-from ensue.planner.join_order import Cardinalities
+from ensue.planner.capabilities import skips_in_order
+from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
-from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.planner import choose_plan, get_structure_name
 from ensue.planner.planner_options import PlannerOptions
 from ensue.planner.statistics import Statistics, compute_statistics, format_number

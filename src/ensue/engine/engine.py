@@ -20,8 +20,7 @@ from ensue.engine.memory_budget import MemoryBudget, TableAllocator, evict_keys,
 from ensue.engine.program import Program
 from ensue.engine.scan import Scan, ScannedBatch
 from ensue.options import UNLIMITED, Limits
-from ensue.physical.state_tables import Table
-from ensue.physical.structure import USED
+from ensue.physical.structure import USED, Table
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import MatcherCounters, PassCount
 from ensue.schema import Schema

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ensue.codegen.kernel_inputs import OUT_TOP
 from ensue.kernels import arena
-from ensue.physical.state_tables import Table
-from ensue.physical.structure import StructureState
+from ensue.physical.structure import StructureState, Table
 from ensue.vector.match_rows import Matches
 
 

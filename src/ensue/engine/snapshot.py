@@ -11,7 +11,7 @@ from ensue.engine.program import Program
 from ensue.engine.state_format import Arrays, check_signature, make_signature, pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.physical.structure import USED, StructureState
-from ensue.planner.negation_pushdown import restrict_pushdown
+from ensue.planner.negations import restrict_pushdown
 from ensue.planner.statistics import CounterLabel
 from ensue.vector.key_codes import KeyCodes
 

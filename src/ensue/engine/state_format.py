@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from ensue.errors import StateError
 from ensue.ir.canonical_form import canonical_form
-from ensue.planner.layout_signature import get_state_layout
 from ensue.planner.physical_plan import PhysicalPlan
+from ensue.planner.predicate_order import get_state_layout
 from ensue.schema import Schema
 from ensue.vector.arrow_types import Unit
 

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _GROUPS = (
-    "numeric:NUMBERS", "numeric:ANGLES", "numeric:BITS", "conditional:CHOICES", "casts:CASTS",
+    "numeric:NUMBERS", "numeric:ANGLES", "numeric:BITS", "casts:CHOICES", "casts:CASTS",
     "string:TEXTS", "string:REGEXPS", "datetime:TIMES", "datetime:CALENDAR", "datetime:ZONES",
     "spatial:PLACES",
 )  # fmt: skip

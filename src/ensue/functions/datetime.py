@@ -1,6 +1,6 @@
 """Functions of dates and times: parts, calendar arithmetic, formats and time zones.
 
-`analyzer/time_zones.py` converts a time with a zone to local time before these functions see it.
+`analyzer/types.py` converts a time with a zone to local time before these functions see it.
 """
 
 import re

@@ -108,7 +108,7 @@ class DatetimeForm:
 
     `unit` is the constant unit or zone, if the function takes one.
     `count_since(clock, "h", "D")` are the hours since the start of the day, `ticks(clock, "D")` the
-    days since 1970; `vector/datetime.py` defines these helpers.
+    days since 1970; `vector/functions.py` defines these helpers.
     """
 
     value: str
@@ -163,11 +163,10 @@ class PointsForm:
 
     For two single points, `value` uses their coordinates `{ax}`, `{ay}` and `{bx}`, `{by}`; for
     hulls of points, `several` uses tuples of coordinates `{a}` and `{b}`. `{x}` is the argument
-    after the locations, if any. `there` names the function of four coordinates that tells whether
-    both points are valid.
+    after the locations, if any. `space` is an index of SPACES.
     """
 
-    there: str
+    space: int
     value: str
     several: str
 

@@ -137,19 +137,20 @@ def _define_measures(space: str) -> tuple[ScalarFunction, ...]:
     def centroid_distance(p: ConvexHull | Shape, q: ConvexHull | Shape) -> float:
         return compute_point_distance(compute_centroid(unwrap(p), space), compute_centroid(unwrap(q), space), space)
 
+    number = SPACES.index(space)
     met, within = (
-        f"(1 if {space}_points_meet({points}) else 0)"
+        f"(1 if points_meet({points}, {number}) else 0)"
         for points in ("{ax}, {ay}, {bx}, {by}", "{bx}, {by}, {ax}, {ay}")
     )
-    far = f"{space}_point_distance({{ax}}, {{ay}}, {{bx}}, {{by}})"
-    of_hulls = f"({{a}}, {{b}}, {SPACES.index(space)})"
+    far = f"place_distance({{ax}}, {{ay}}, {{bx}}, {{by}}, {number})"
+    of_hulls = f"({{a}}, {{b}}, {number})"
 
     def relation(name: str, arguments: str, function: Callable[..., object], one: str, several: str) -> ScalarFunction:
         """Defines a function of two locations: NULL if one of them is not valid in this space.
 
         `one` and `several` are its kernel forms for points and for hulls of points.
         """
-        name, kernel = prefix + name, PointsForm(f"{space}_places", one, several)
+        name, kernel = prefix + name, PointsForm(number, one, several)
         return define(
             f"{name}{arguments}",
             lambda p, q, *more: function(p, q, *more) if is_valid(p) and is_valid(q) else None,

@@ -1,27 +1,31 @@
-"""Exact spatial relations and distances of locations and regions, in plain Python.
+"""Spatial relations of locations and regions, by Shapely, and distances in plain Python.
 
 A location is the convex hull of points: a point, a segment or a polygon. A region is a set of
-polygons with holes, or a circle. Borders belong to them. Relations are computed in fractions,
-without rounding; distances, and so all relations with circles, are floats. On the earth x and y
-are degrees of longitude and latitude, distances are metres, and edges are straight in degrees:
-relations are those of the plane, after a shift by a multiple of 360 degrees.
+polygons with holes, or a circle. Borders belong to them. Distances, and so all relations with
+circles, are computed as compiled loops do, to the last bit. On the earth x and y are degrees of
+longitude and latitude, distances are metres, and edges are straight in degrees: relations are
+those of the plane, after a shift by a multiple of 360 degrees.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import asin, ceil, cos, floor, inf, pi, sin, sqrt
+from typing import TYPE_CHECKING
 
 from ensue.geo.wkt import MAX_COORDINATE, Circle, Point, Points, Polygons, Ring, read_wkt
 from ensue.ir.subscription import SpatialRelation
+
+if TYPE_CHECKING:
+    from shapely import Geometry
 
 RADIUS = 6371008.8  # mean radius of the earth in metres
 RADIAN = pi / 180
 PIECE = 5.0  # degrees: on a piece of an edge of this length a distance has one minimum at most
 PLANE, EARTH = "plane", "earth"
 
-Exact = tuple[Fraction, Fraction]
 Edge = tuple[Point, Point]
 
 
@@ -186,110 +190,44 @@ def is_inside(q: ConvexHull, p: ConvexHull | Shape, space: str = PLANE) -> bool:
     """Whether every point of q is in p or on its border."""
     if isinstance(p, Circle):
         return _in_circle(q, p, space)
-    if any(_inside(at, p) for at in _list_shifts(q, p, space)):
-        return True
-    if space == PLANE or isinstance(p, ConvexHull):
-        return False
-    west, east = _width(p)
-    if east - west != 360:
-        return False
-    parts = [part for at in _list_shifts(q, p, space)[:1] for part in _cut(at, west)]
-    return len(parts) > 1 and all(is_inside(part, p, space) for part in parts)
+    import shapely
+    from shapely.affinity import translate
+
+    shape = _to_shapely(p)
+    if space == EARTH and isinstance(p, Polygons) and _is_all_round(p):
+        shape = shapely.union(shape, translate(shape, 360.0))
+    return any(shapely.covers(shape, _to_shapely(at)) for at in _list_shifts(q, p, space))
 
 
 def do_overlap(p: ConvexHull | Shape, q: ConvexHull, space: str = PLANE) -> bool:
     """Whether p and q share a point."""
     if isinstance(p, Circle):
         return compute_distance(ConvexHull(((p.x, p.y),)), q, space) <= p.radius
-    return any(_overlap(p, at) for at in _list_shifts(q, p, space))
+    import shapely
+
+    return any(shapely.intersects(_to_shapely(p), _to_shapely(at)) for at in _list_shifts(q, p, space))
 
 
-def _inside(q: ConvexHull, p: Solid) -> bool:
-    corners = [_exact(c) for c in q.corners]
-    if isinstance(p, ConvexHull):
-        return all(_holds(p, c) for c in corners)
-    if len(corners) == 1:
-        return _holds(p, corners[0])
-    if len(corners) == 2:
-        return all(_holds(p, point) for point in _samples((corners[0], corners[1]), p))
-    for edge in _edges(p):  # no border of p may pass through q
-        if any(_holds(q, point, strictly=True) for point in _samples(edge, q)):
-            return False
-    return _holds(p, _mean(*corners[:3]))
+@lru_cache(maxsize=4_096)
+def _to_shapely(p: Solid) -> "Geometry":
+    import shapely
+
+    match p:
+        case Polygons(polygons):
+            return shapely.MultiPolygon([(outer, holes) for outer, *holes in polygons])
+        case ConvexHull((corner,)):
+            return shapely.Point(corner)
+        case ConvexHull((start, end)):
+            return shapely.LineString([start, end])
+        case ConvexHull(corners):
+            return shapely.Polygon(corners)
 
 
-def _overlap(p: Solid, q: ConvexHull) -> bool:
-    return (
-        any(_holds(p, _exact(c)) for c in q.corners)
-        or any(_holds(q, _exact(a)) for a, _ in _edges(p))
-        or any(_meet(e, f) for e in _edges(p) for f in _edges(q))
-    )
-
-
-def _holds(p: Solid, point: Exact, *, strictly: bool = False) -> bool:
-    """Whether a point is in p; `strictly` excludes the border."""
-    edges = _edges(p)
-    if any(_on(edge, point) for edge in edges):
-        return not strictly
-    if isinstance(p, ConvexHull):
-        return len(edges) > 2 and all(compute_orientation(a, b, point) > 0 for a, b in edges)
-    crossed = 0  # by a ray to the right
-    for a, b in edges:
-        if (a[1] > point[1]) != (b[1] > point[1]):
-            crossed += (compute_orientation(a, b, point) > 0) == (b[1] > a[1])
-    return crossed % 2 == 1
-
-
-def _samples(edge: Edge | tuple[Exact, Exact], p: Solid) -> Iterator[Exact]:
-    """Yields a point of each section of an edge between its contacts with the border of p."""
-    a, b = _exact(edge[0]), _exact(edge[1])
-    cuts = {Fraction(0), Fraction(1)}
-    for c, d in ((_exact(c), _exact(d)) for c, d in _edges(p)):
-        crossing = (b[0] - a[0]) * (d[1] - c[1]) - (b[1] - a[1]) * (d[0] - c[0])
-        if crossing != 0:
-            part = ((c[0] - a[0]) * (d[1] - c[1]) - (c[1] - a[1]) * (d[0] - c[0])) / crossing
-            cuts.add(part)
-        for end in (c, d):
-            if _on((a, b), end):
-                axis = 0 if a[0] != b[0] else 1
-                cuts.add((end[axis] - a[axis]) / (b[axis] - a[axis]))
-    parts = sorted(part for part in cuts if 0 <= part <= 1)
-    for low, high in pairwise(parts):
-        middle = (low + high) / 2
-        yield a[0] + middle * (b[0] - a[0]), a[1] + middle * (b[1] - a[1])
-
-
-def compute_orientation(a: Point | Exact, b: Point | Exact, c: Point | Exact) -> int:
+def compute_orientation(a: Point, b: Point, c: Point) -> int:
     """Returns 1 if c is left of the line from a to b, -1 if it is right, 0 if it is on it."""
-    (ax, ay), (bx, by), (cx, cy) = _exact(a), _exact(b), _exact(c)
+    (ax, ay), (bx, by), (cx, cy) = (map(Fraction, point) for point in (a, b, c))
     determinant = (ax - cx) * (by - cy) - (ay - cy) * (bx - cx)
     return (determinant > 0) - (determinant < 0)
-
-
-def _on(edge: Edge | tuple[Exact, Exact], point: Point | Exact) -> bool:
-    (ax, ay), (bx, by) = edge
-    x, y = point
-    within = min(ax, bx) <= x <= max(ax, bx) and min(ay, by) <= y <= max(ay, by)
-    return within and compute_orientation(edge[0], edge[1], point) == 0
-
-
-def _meet(e: Edge, f: Edge) -> bool:
-    (a, b), (c, d) = e, f
-    if (
-        compute_orientation(a, b, c) * compute_orientation(a, b, d) < 0
-        and compute_orientation(c, d, a) * compute_orientation(c, d, b) < 0
-    ):
-        return True
-    return _on(e, c) or _on(e, d) or _on(f, a) or _on(f, b)
-
-
-def _exact(point: Point | Exact) -> Exact:
-    return Fraction(point[0]), Fraction(point[1])
-
-
-def _mean(*points: Exact) -> Exact:
-    x, y = sum(x for x, _ in points), sum(y for _, y in points)
-    return Fraction(x, len(points)), Fraction(y, len(points))
 
 
 def _edges(p: Solid) -> list[Edge]:
@@ -473,6 +411,12 @@ def _width(p: Polygons) -> tuple[float, float]:
     return min(xs), max(xs)
 
 
+def _is_all_round(p: Polygons) -> bool:
+    """Whether a region goes around the whole earth: a place may lie across its seam."""
+    west, east = _width(p)
+    return east - west == 360
+
+
 def _list_shifts(q: ConvexHull, p: Solid, space: str) -> list[ConvexHull]:
     """Returns q, or on the earth its shifts by 360 degrees that may reach p."""
     if space == PLANE:
@@ -484,21 +428,3 @@ def _list_shifts(q: ConvexHull, p: Solid, space: str) -> list[ConvexHull]:
         there = 0.5 * (west + east)
     nearest = 360 * floor((there - q.corners[0][0]) / 360 + 0.5)
     return [ConvexHull(tuple((x + turn, y) for x, y in q.corners)) for turn in (nearest, nearest - 360, nearest + 360)]
-
-
-def _cut(q: ConvexHull, west: float) -> list[ConvexHull]:
-    """Cuts q at the meridian where a region that goes around the earth starts."""
-    line = Fraction(west + 360.0 * floor((max(x for x, _ in q.corners) - west) / 360))
-    corners = [_exact(c) for c in q.corners]
-    if not min(x for x, _ in corners) < line < max(x for x, _ in corners):
-        return [q]
-    crossings = []
-    for a, b in zip(corners, [*corners[1:], corners[0]], strict=True):
-        if (a[0] - line) * (b[0] - line) < 0:
-            part = (line - a[0]) / (b[0] - a[0])
-            crossings.append((line, a[1] + part * (b[1] - a[1])))
-    sides = (
-        build_hull([*(c for c in corners if c[0] <= line), *crossings]),  # type: ignore[list-item]
-        build_hull([*(c for c in corners if c[0] >= line), *crossings]),  # type: ignore[list-item]
-    )
-    return [part for part in sides if part is not None]

@@ -208,29 +208,6 @@ def _first_rows(nodes: Table) -> Table:
 
 
 @kernel()
-def find_oldest_rows(
-    head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, oldest: Table
-) -> None:
-    """Lower `oldest` to the oldest row that the runs of each partition hold.
-
-    `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events. Runs
-    that wait for time to pass do not count.
-    """
-    first = _first_rows(nodes)
-    for key in range(head.shape[0]):
-        for place in range(0, head.shape[1], 2):
-            run = head[key, place]
-            while run >= 0:
-                for column in rows:
-                    if runs[run, column] >= 0:
-                        oldest[key] = min(oldest[key], runs[run, column])
-                for column in lists:
-                    if runs[run, column] >= 0:
-                        oldest[key] = min(oldest[key], first[runs[run, column]])
-                run = nxt[run]
-
-
-@kernel()
 def find_run_ends(head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, out: Table) -> int:
     """Write the number, key, first row, last row and list of each run; return their count.
 

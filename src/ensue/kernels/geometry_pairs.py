@@ -8,11 +8,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.earth import haversine
 from ensue.kernels.geometry import (
     EARTH,
     INSIDE,
-    PLANE,
     centre,
     convex_distance,
     convex_inside,
@@ -131,43 +129,26 @@ def is_place(x: float, y: float, space: int) -> bool:
 
 
 @kernel()
-def plane_places(ax: float, ay: float, bx: float, by: float) -> bool:
-    """Whether both points are usable in the plane."""
-    return is_place(ax, ay, PLANE) and is_place(bx, by, PLANE)
+def are_places(ax: float, ay: float, bx: float, by: float, space: int) -> bool:
+    """Whether both points are usable."""
+    return is_place(ax, ay, space) and is_place(bx, by, space)
 
 
 @kernel()
-def earth_places(ax: float, ay: float, bx: float, by: float) -> bool:
-    """Whether both points are usable on the earth."""
-    return is_place(ax, ay, EARTH) and is_place(bx, by, EARTH)
+def points_meet(ax: float, ay: float, bx: float, by: float, space: int) -> bool:
+    """Whether two points are equal, on the earth modulo full turns."""
+    here = float(ax)
+    there = float(bx) + find_nearest_turn(float(bx), here, space)
+    turned = space == EARTH and (there - 360.0 == here or there + 360.0 == here)
+    return float(ay) == float(by) and (there == here or turned)
 
 
 @kernel()
-def plane_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
-    """Whether two points are equal."""
-    return float(ax) == float(bx) and float(ay) == float(by)
-
-
-@kernel()
-def earth_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
-    """Whether two points are equal, modulo full turns."""
-    x = float(bx) + find_nearest_turn(float(bx), float(ax), EARTH)
-    return float(ay) == float(by) and (x == ax or x - 360.0 == ax or x + 360.0 == ax)
-
-
-@kernel()
-def plane_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
-    """The distance of two points."""
-    dx, dy = float(bx) - float(ax), float(by) - float(ay)
-    return math.sqrt(dx * dx + dy * dy)
-
-
-@kernel()
-def earth_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
-    """The distance of two points in metres."""
-    if earth_points_meet(ax, ay, bx, by):
+def place_distance(ax: float, ay: float, bx: float, by: float, space: int) -> float:
+    """The distance of two points, 0.0 if they meet."""
+    if points_meet(ax, ay, bx, by, space):
         return 0.0
-    return haversine(float(ax), float(ay), float(bx), float(by))
+    return point_distance(float(ax), float(ay), float(bx), float(by), space)
 
 
 @kernel()

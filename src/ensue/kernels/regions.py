@@ -10,7 +10,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ensue.kernels.earth import RADIAN, RADIUS, edge_extreme
 from ensue.kernels.geometry import (
     DISTANCE,
     EARTH,
@@ -19,11 +18,14 @@ from ensue.kernels.geometry import (
     LESS,
     OVERLAP,
     PLANE,
+    RADIAN,
+    RADIUS,
     SAME,
     centre,
     compare_distance,
     convex_distance,
     convex_overlap,
+    edge_extreme,
     find_nearest_turn,
     nearer_edge,
     point_distance,

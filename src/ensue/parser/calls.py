@@ -8,10 +8,9 @@ from lark import Token, Tree
 
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions import FUNCTIONS, resolve_function_name
-from ensue.functions.aggregates import AGGREGATE_ALIASES
-from ensue.functions.casts import CAST_FUNCTIONS, DECIMAL_TYPES
-from ensue.functions.conditional import coalesce_to_false
+from ensue.functions.casts import CAST_FUNCTIONS, DECIMAL_TYPES, coalesce_to_false
 from ensue.functions.datetime import LENGTHS, MONTHS, parse_unit
+from ensue.functions.interpreter import AGGREGATE_ALIASES
 from ensue.functions.record import CASE
 from ensue.ir.expression import (
     AGGREGATES,

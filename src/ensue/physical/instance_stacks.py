@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
 from ensue.codegen.absence import InstanceStore, NestedMatches, write_search
 from ensue.codegen.counters import make_absence_label, make_check_label
 from ensue.codegen.expressions import Feature, ValueText
@@ -20,14 +17,12 @@ from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_ke
 from ensue.codegen.state_layout import SourceWriter, get_output_column
 from ensue.ir.expression import Aggregate, EventPosition
 from ensue.kernels import arena
-from ensue.physical.instances import InstanceKernel, InstanceState
-from ensue.physical.structure import Structure
+from ensue.physical.structure import InstanceKernel, InstanceState, Structure
 from ensue.planner.features import EventRef
 from ensue.planner.physical_plan import InstanceStacks, NegationCheck
 from ensue.planner.predicate_order import format_stack_place
 from ensue.planner.statistics import CounterLabel
 from ensue.printing.expression_printer import format_name
-from ensue.vector.arrow_numpy import sorted_unique
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +276,6 @@ class StacksState(InstanceState[StackKernel]):
             # pushed negations leave instances that no RIP or only older RIPs reach
             arena.drop_unreached(self.tables["A"], self.tables["tops"], alive)
         self.keep_only(alive)
-
-    def get_held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
-        self.expire_instances(now)
-        return sorted_unique(self.entries[:, arena.ROW])
 
 
 STACKS = Structure(lambda frame: _StackWriter(frame).write(), StacksState)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ensue.planner.cost_model import Cardinalities
 from ensue.planner.explain.plan_text import format_role
-from ensue.planner.join_order import Cardinalities
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import MatcherCounters, PassCount, format_number
 from ensue.printing.expression_printer import format_condition

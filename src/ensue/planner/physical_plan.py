@@ -190,9 +190,6 @@ class CompactPlan:
     resets: tuple[tuple[str, int], ...] = ()  # a negated event discards the matches of a state
     limit: int | None = None  # matches listed for each last event
 
-    def list_incoming(self, state: int) -> tuple[CompactStep, ...]:
-        return tuple(s for s in self.steps if s.target == state)
-
     def list_outgoing(self, state: int) -> tuple[CompactStep, ...]:
         return tuple(s for s in self.steps if s.source == state)
 

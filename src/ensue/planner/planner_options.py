@@ -1,6 +1,5 @@
 """Options of the planner: statistics, disabled rules and prescribed structures."""
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +8,7 @@ from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.options import Limits, list_names
 from ensue.planner import hierarchy_modules
 from ensue.planner.hierarchy_modules import PRECURSORS, HierarchyModule
-from ensue.planner.negation_pushdown import IN_CONSTRUCTION, PUSH
+from ensue.planner.negations import IN_CONSTRUCTION, PUSH
 from ensue.planner.rewrites import BY_SCHEMA, RULES
 from ensue.planner.statistics import ASSUMED, Statistics
 
@@ -98,9 +97,6 @@ class PlannerOptions:
             modules=tuple(map(HierarchyModule.from_dict, described.get("modules", ()))),
             limits=per_core,
         )
-
-    def text(self) -> str:
-        return json.dumps(self.to_dict(), sort_keys=True)
 
 
 def _require_known(names: Collection[str], known: Collection[str], problem: str, noun: str) -> None:

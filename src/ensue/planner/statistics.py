@@ -204,16 +204,13 @@ class PassCount:
     def share(self) -> float | None:
         return self.passed / self.tried if self.tried else None
 
-    def subtract(self, earlier: "PassCount") -> "PassCount":
-        return PassCount(self.tried - earlier.tried, self.passed - earlier.passed)
-
 
 CounterLabel = tuple[str, str]  # a place of the plan, and the condition evaluated there
 
 
 @dataclass(frozen=True, slots=True)
 class MatcherCounters:
-    """Counts of a matcher since its start, or since an earlier snapshot.
+    """Counts of a matcher since its start.
 
     `roles`: by variable, the events of its type and those that match it. `conditions`: by variable
     and text, on a single event. `checks`: by place and text, between events. `absences`: by place
@@ -238,14 +235,6 @@ class MatcherCounters:
         """The number of equal partitions of the same density."""
         return self.events / self.crowding if self.crowding else 1.0
 
-    def subtract(self, earlier: "MatcherCounters") -> "MatcherCounters":
-        """The counts since an earlier snapshot of the same matcher."""
-        totals = ("events", "seconds", "matches", "crowding")
-        counts = ("roles", "conditions", "checks", "absences", "places")
-        changes: dict[str, Any] = {n: getattr(self, n) - getattr(earlier, n) for n in totals}
-        changes |= {n: _less(getattr(self, n), getattr(earlier, n)) for n in counts}
-        return replace(self, **changes)
-
     def by_text(self) -> dict[str, PassCount]:
         """The counts of each condition over all places."""
         counts: dict[str, PassCount] = {}
@@ -254,11 +243,6 @@ class MatcherCounters:
                 before = counts.get(text, PassCount())
                 counts[text] = PassCount(before.tried + count.tried, before.passed + count.passed)
         return counts
-
-
-def _less(now: Mapping | None, then: Mapping | None) -> Mapping:  # type: ignore[type-arg]
-    then = then or {}
-    return {k: count.subtract(then.get(k, PassCount())) for k, count in (now or {}).items()}
 
 
 def compute_statistics(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.analyzer.aggregation import ResultAggregation, ResultSortKey
+from ensue.analyzer.output_mode import ResultAggregation, ResultSortKey
 from ensue.errors import QueryError
 from ensue.ir.expression import GROUP, Aggregate, EventPosition, Expr, FieldRef, FunctionCall, Literal
 from ensue.ir.pattern import Atom, Kleene

@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from ensue.analyzer.aggregation import ALL_EVENTS_COLUMNS
 from ensue.analyzer.interval_negation import get_interval_ends
-from ensue.analyzer.output_mode import is_count_all, is_summarized
-from ensue.analyzer.time_zones import get_time_zone
-from ensue.analyzer.types import infer_kind
+from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS, is_count_all, is_summarized
+from ensue.analyzer.types import get_time_zone, infer_kind
 from ensue.errors import QueryError
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, Literal

@@ -26,8 +26,7 @@ from ensue.planner.row_pattern_plan import RowPatternPlan, infer_reach_kind
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Ints, fixed_array
 from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
-from ensue.vector.evaluation import evaluate
-from ensue.vector.operators import combine_validity
+from ensue.vector.evaluation import combine_validity, evaluate
 from ensue.vector.take import combine_column, take_values
 
 _KERNELS = ("count", "sum", "avg", "min", "max")

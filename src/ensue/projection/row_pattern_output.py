@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import get_expression_zone
-from ensue.analyzer.time_zones import get_time_zone
+from ensue.analyzer.types import get_time_zone
 from ensue.cached import cached_property
 from ensue.engine.row_match.row_partitions import Partitions, to_sort_keys
 from ensue.engine.row_match.search import RowMatches

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.functions.aggregates import find_mode
-from ensue.functions.interpreter import compute_aggregate
+from ensue.functions.interpreter import compute_aggregate, find_mode
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.traversal import iterate_references
 from ensue.kernels import segment_aggregates
@@ -17,9 +16,8 @@ from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only, fixed_array, get_raw_values, to_kernel_validity
 from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
-from ensue.vector.evaluation import evaluate
+from ensue.vector.evaluation import combine_validity, evaluate, round_duration
 from ensue.vector.match_rows import Matches
-from ensue.vector.operators import combine_validity, round_duration
 from ensue.vector.take import combine_column, take_values
 
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)

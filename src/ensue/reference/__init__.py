@@ -18,10 +18,18 @@ from ensue.reference.hierarchy_matches import (
     nest_positions,
 )
 from ensue.reference.join import JoinedMatch, join_matches
-from ensue.reference.match_search import compute_next_start, find_matches, is_absence_violated, summarize_matches
+from ensue.reference.match_search import (
+    choose_matches,
+    compute_certainty,
+    compute_next_start,
+    find_matches,
+    find_timeouts,
+    is_absence_violated,
+    is_decided_by_neighbour,
+    must_wait,
+    summarize_matches,
+)
 from ensue.reference.partition import TooManyBindings
-from ensue.reference.selection import choose_matches, compute_certainty, is_decided_by_neighbour, must_wait
-from ensue.reference.timeout_search import find_timeouts
 from ensue.reference.user_operators import RepeatResults, add_operator_results
 
 __all__ = [

@@ -22,8 +22,7 @@ from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms, iterate_operator_calls, iterate_positive_atoms, rewrite_expr
 from ensue.reference.conditions import Binding, Event, compute_value
-from ensue.reference.match_search import find_matches
-from ensue.reference.timeout_search import find_timeouts
+from ensue.reference.match_search import find_matches, find_timeouts
 from ensue.schema import EventType, Schema, ValueKind
 
 NestedPositions = tuple[tuple[str, tuple["int | NestedPositions", ...]], ...]

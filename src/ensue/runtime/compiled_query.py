@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.analyzer.aggregation import ALL_EVENTS_COLUMNS
 from ensue.analyzer.key_inference import add_equivalence
+from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS
 from ensue.cached import cached_property
 from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine

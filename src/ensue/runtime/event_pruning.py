@@ -17,9 +17,8 @@ from ensue.errors import LimitWarning
 from ensue.ir.selection import CONTIGUOUS, ByEvents
 from ensue.ir.traversal import find_subset_variables, iterate_atoms
 from ensue.options import Limits, format_size
-from ensue.planner.join_order import Cardinalities
+from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import ReferencePlan
-from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.statistics import PlanEstimate, Statistics, format_number
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.schema import ANY, get_type_names

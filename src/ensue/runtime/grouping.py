@@ -11,7 +11,7 @@ from ensue.printing.pattern_printer import format_result_modifiers
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 
 if TYPE_CHECKING:
-    from ensue.analyzer.aggregation import ResultAggregation, ResultColumn
+    from ensue.analyzer.output_mode import ResultAggregation, ResultColumn
 
 
 def split_result_modifiers(
@@ -37,7 +37,7 @@ def strip_result_modifiers(query: Any) -> "tuple[Any, ResultAggregation | None]"
     """A query without result modifiers, and the modifiers."""
     if query.whole is None:
         return query, None
-    from ensue.analyzer.aggregation import split_result_modifiers
+    from ensue.analyzer.output_mode import split_result_modifiers
 
     if isinstance(query, Hierarchy):
         inside, last = split_result_modifiers(query.query)

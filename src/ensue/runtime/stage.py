@@ -22,7 +22,7 @@ from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import Rows, StreamSchema
 
 if TYPE_CHECKING:
-    from ensue.analyzer.aggregation import ResultAggregation
+    from ensue.analyzer.output_mode import ResultAggregation
     from ensue.archives.archive import Archive
     from ensue.archives.file_archive import FileArchive
     from ensue.projection.grouping import ResultFinisher

@@ -1,12 +1,12 @@
-"""Columns of places: those of events, hulls of matches, and places and regions in expressions.
+"""Columns of places: those of events, hulls of matches, places and regions in expressions, and functions of them.
 
 An event's place is in a column of WKT texts or WKB bytes, or in two columns of numbers. It is
 convex: a polygon stands for its hull. The place of a match is the convex hull of its members'.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -14,17 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.errors import EventError, did_you_mean
-from ensue.functions import FUNCTIONS, WKT
-from ensue.functions import SPACES as FUNCTION_SPACES
+from ensue.functions import CIRCLE, EARTH, EARTH_LOCATION, FUNCTIONS, LOCATION, SPACES, WKT
 from ensue.geo.geometry import ConvexHull
-from ensue.geo.wkt import MAX_COORDINATE, Circle, Points, Polygons, format_wkt
+from ensue.geo.wkt import MAX_COORDINATE, Circle, Points, Polygons, format_wkt, read_wkt
 from ensue.ir import subscription
-from ensue.kernels import geometry
+from ensue.kernels import geometry, geometry_pairs
+from ensue.kernels.polygons import X, Y
 from ensue.kernels.regions import RegionTable
 from ensue.schema import Schema, ValueKind
-from ensue.vector.arrow_numpy import Bools, Floats, Ints
+from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only
 from ensue.vector.arrow_types import kind_of_arrow, plain_type
-from ensue.vector.geo_regions import SPACES, Regions
+from ensue.vector.column_values import PlaceVector, Vector, broadcast, create_nulls
+from ensue.vector.evaluation import combine_validity, get_common_length, to_floats
+from ensue.vector.geo_regions import Regions
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_rows
 
@@ -35,11 +37,11 @@ _HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class EventPlaces:
-    """The convex places of events: corners counter-clockwise; no corners where there is no place.
+class ConvexPlaces:
+    """Convex places, one per row: corners counter-clockwise; no corners where there is no place.
 
-    Event i has the corners from `first[i]` up to `first[i + 1]`. On the earth its longitudes begin
-    between -180 and 180, and may extend beyond.
+    Row i has the corners from `first[i]` up to `first[i + 1]`. On the earth the longitudes of an
+    event begin between -180 and 180, and may extend beyond.
     """
 
     x: Floats
@@ -54,17 +56,29 @@ class EventPlaces:
         """Whether no place has more than one corner."""
         return len(self) == 0 or int(np.diff(self.first).max()) <= 1
 
-    def take(self, rows: Ints) -> "EventPlaces":
-        """Select the places of some events."""
+    @property
+    def single_points(self) -> bool:
+        """Whether every place is a point."""
+        return len(self.x) == len(self) and self.points
+
+    def repeat(self, length: int) -> "ConvexPlaces":
+        """Repeat the first place for every row."""
+        size = int(self.first[1])
+        return ConvexPlaces(
+            np.tile(self.x[:size], length), np.tile(self.y[:size], length), np.arange(length + 1) * size
+        )
+
+    def take(self, rows: Ints) -> "ConvexPlaces":
+        """Select the places of some rows."""
         sizes = np.diff(self.first)[rows]
         first = np.append(0, np.cumsum(sizes)).astype(np.int64)
         at = np.repeat(self.first[:-1][rows] - first[:-1], sizes) + np.arange(first[-1])
-        return EventPlaces(self.x[at], self.y[at], first)
+        return ConvexPlaces(self.x[at], self.y[at], first)
 
     def texts(self) -> list[str | None]:
         """Convert to WKT.
 
-        >>> EventPlaces(np.array([1.5]), np.array([2.0]), np.array([0, 1, 1])).texts()
+        >>> ConvexPlaces(np.array([1.5]), np.array([2.0]), np.array([0, 1, 1])).texts()
         ['POINT (1.5 2)', None]
         """
         corners = list(zip(self.x.tolist(), self.y.tolist(), strict=True))
@@ -82,7 +96,7 @@ def _text(corners: Sequence[tuple[float, float]]) -> str | None:
 # ------------------------------------------------------------------------------ of events
 
 
-def read_places(events: pa.Table, schema: Schema) -> EventPlaces:
+def read_places(events: pa.Table, schema: Schema) -> ConvexPlaces:
     """Read the places of events. NULL, empty geometries and non-numbers are no place.
 
     On the earth neither are latitudes beyond 90 and longitudes beyond 540 degrees.
@@ -90,17 +104,17 @@ def read_places(events: pa.Table, schema: Schema) -> EventPlaces:
     return _places(events, schema, None)
 
 
-def parse_places(column: pa.Array | pa.ChunkedArray, space: str) -> EventPlaces:
+def parse_places(column: pa.Array | pa.ChunkedArray, space: str) -> ConvexPlaces:
     """Read the places in a column of WKT texts or WKB bytes."""
     return _convex(*_corners(column, None), space)
 
 
-def _places(events: pa.Table, schema: Schema, rows: Ints | None) -> EventPlaces:
+def _places(events: pa.Table, schema: Schema, rows: Ints | None) -> ConvexPlaces:
     """Read places; `rows` are the row numbers for errors, if not those of the table."""
     match schema.location:
         case None:
             nothing = np.zeros(0)
-            return EventPlaces(nothing, nothing, np.zeros(events.num_rows + 1, np.int64))
+            return ConvexPlaces(nothing, nothing, np.zeros(events.num_rows + 1, np.int64))
         case (across, along):
             x, y = _numbers(events.column(across)), _numbers(events.column(along))
             first = np.arange(events.num_rows + 1)
@@ -142,14 +156,14 @@ def is_usable(x: Floats, y: Floats, space: str) -> Bools:
     return np.asarray((np.abs(x) <= widest) & (np.abs(y) <= highest))
 
 
-def _convex(x: Floats, y: Floats, first: Ints, space: str) -> EventPlaces:
+def _convex(x: Floats, y: Floats, first: Ints, space: str) -> ConvexPlaces:
     usable = is_usable(x, y, space)
     if not usable.all():
         x, y, first = _drop_unusable(x, y, first, usable)
     single = int(np.diff(first).max(initial=0)) <= 1
     if space == "earth":
         x = _normalize_longitudes(x if single else _short_way(x, first), first)
-    return EventPlaces(x, y, first) if single else _compute_hulls(x, y, first)
+    return ConvexPlaces(x, y, first) if single else _compute_hulls(x, y, first)
 
 
 def _drop_unusable(x: Floats, y: Floats, first: Ints, usable: Bools) -> tuple[Floats, Floats, Ints]:
@@ -183,10 +197,10 @@ def _normalize_longitudes(x: Floats, first: Ints) -> Floats:
     return shifted
 
 
-def _compute_hulls(x: Floats, y: Floats, first: Ints) -> EventPlaces:
+def _compute_hulls(x: Floats, y: Floats, first: Ints) -> ConvexPlaces:
     out_x, out_y, begin = np.empty(len(x)), np.empty(len(y)), np.empty(len(first), np.int64)
     geometry.compute_hulls(x, y, first, out_x, out_y, begin)
-    return EventPlaces(out_x[: begin[-1]].copy(), out_y[: begin[-1]].copy(), begin)
+    return ConvexPlaces(out_x[: begin[-1]].copy(), out_y[: begin[-1]].copy(), begin)
 
 
 def format_locations(events: pa.Table, schema: Schema) -> pa.Array:
@@ -217,7 +231,7 @@ def format_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> pa
     return pa.array(_get_match_hulls(matches, events, schema).texts(), pa.string())
 
 
-def _get_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> EventPlaces:
+def _get_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> ConvexPlaces:
     owners, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for variable in matches.variables:
         offsets, inside = matches.segments(variable)
@@ -230,25 +244,21 @@ def _get_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> Even
     location = schema.location
     names = [location] if isinstance(location, str) else list(location or ())
     known = _places(take_rows(events.select(names), unique), schema, unique)
-    members = known.take(places)
-    sizes = np.diff(members.first)
-    x = _around_the_first(members, owner) if schema.space == "earth" else members.x
-    counts = np.bincount(owner, weights=sizes, minlength=matches.count).astype(np.int64)
-    first = np.append(0, np.cumsum(counts)).astype(np.int64)
-    return _compute_hulls(x, members.y, first)
+    return _merge_hulls(known.take(places), owner, matches.count, schema.space)
 
 
-def _around_the_first(members: EventPlaces, owner: Ints) -> Floats:
-    """Shift the longitudes of members by full turns towards the first member of their match."""
+def _merge_hulls(members: ConvexPlaces, owner: Ints, count: int, space: str) -> ConvexPlaces:
+    """The hull of the places of each owner, which ascend; on the earth, around the first one."""
     sizes = np.diff(members.first)
-    nonempty = np.flatnonzero(sizes)
-    if not len(nonempty):
-        return members.x
-    start = members.x[members.first[nonempty]]
-    _, leaders, groups = np.unique(owner[nonempty], return_index=True, return_inverse=True)
-    turns = 360.0 * np.floor((start[leaders][groups] - start) / 360 + 0.5)
-    shifted: Floats = members.x + np.repeat(turns, sizes[nonempty])
-    return shifted
+    x, nonempty = members.x, np.flatnonzero(sizes)
+    if space == "earth" and len(nonempty):  # shift longitudes by full turns
+        start, owners = x[members.first[nonempty]], owner[nonempty]
+        leads = np.append(True, owners[1:] != owners[:-1])
+        leader = start[leads][np.cumsum(leads) - 1]
+        turns = 360.0 * np.floor((leader - start) / 360 + 0.5)
+        x = x + np.repeat(turns, sizes[nonempty])
+    corners = np.bincount(owner, weights=sizes, minlength=count).astype(np.int64)
+    return _compute_hulls(x, members.y, np.append(0, np.cumsum(corners)).astype(np.int64))
 
 
 def location_type(arrow: pa.Schema, schema: Schema) -> pa.DataType:
@@ -295,31 +305,6 @@ def check_location(schema: pa.Schema, location: Any, space: str) -> str | tuple[
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlaceCorners:
-    """Convex places, one per row: row k has the corners from `first[k]` up to `first[k + 1]`.
-
-    If `first` is None, all places are points: row k has corner k.
-    """
-
-    x: Floats
-    y: Floats
-    first: Ints | None = None
-
-    def __len__(self) -> int:
-        return len(self.x) if self.first is None else len(self.first) - 1
-
-    def starts(self) -> Ints:
-        """`first`, also if all places are points."""
-        return np.arange(len(self.x) + 1) if self.first is None else self.first
-
-    def repeat(self, length: int) -> "PlaceCorners":
-        """Repeat the first place for every row."""
-        size = int(self.starts()[1])
-        x, y = np.tile(self.x[:size], length), np.tile(self.y[:size], length)
-        return PlaceCorners(x, y, None if size == 1 else np.arange(length + 1) * size)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class ConstantRegion:
     """A region written in a query, the same for all rows."""
 
@@ -334,14 +319,14 @@ class ConstantRegion:
 
     def table(self, space: int) -> RegionTable:
         """The region table for kernels, with one row."""
-        return _table(self.text, FUNCTION_SPACES[space])
+        return _table(self.text, SPACES[space])
 
-    def corners(self, space: int) -> PlaceCorners:
+    def corners(self, space: int) -> ConvexPlaces:
         """The corners of its hull, for every row."""
-        return _hull_corners(self.text, FUNCTION_SPACES[space]).repeat(self.rows)
+        return _hull_corners(self.text, SPACES[space]).repeat(self.rows)
 
 
-PlaceValues = PlaceCorners | ConstantRegion
+PlaceValues = ConvexPlaces | ConstantRegion
 
 
 def format_circle(x: float, y: float, radius: float) -> str:
@@ -357,24 +342,193 @@ def _table(text: str, space: str) -> RegionTable:
 
 
 @lru_cache(maxsize=256)
-def _hull_corners(text: str, space: str) -> PlaceCorners:
+def _hull_corners(text: str, space: str) -> ConvexPlaces:
     hull = FUNCTIONS["hull" if space == "plane" else "earth_hull"]
     place = hull([FUNCTIONS[WKT]([text])])
     assert isinstance(place, ConvexHull)
     return to_corners([place])
 
 
-def to_corners(places: Sequence[ConvexHull | None]) -> PlaceCorners:
+def to_corners(places: Sequence[ConvexHull | None]) -> ConvexPlaces:
     """Places as corners; a missing place has none."""
     sizes = [0 if place is None else len(place.corners) for place in places]
     corners = np.array([c for p in places if p is not None for c in p.corners], np.float64)
     x, y = np.ascontiguousarray(corners.reshape(-1, 2).T)
-    return PlaceCorners(x, y, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+    return ConvexPlaces(x, y, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
 
 
 def format_places(places: PlaceValues, valid: Bools | None) -> pa.Array:
     """Convert places to WKT."""
     if isinstance(places, ConstantRegion):
         return pa.array([places.text] * len(places), pa.string())
-    texts = EventPlaces(places.x, places.y, places.starts()).texts()
-    return pa.array(texts, pa.string(), mask=None if valid is None else ~valid)
+    return pa.array(places.texts(), pa.string(), mask=None if valid is None else ~valid)
+
+
+Routine = Callable[[Sequence[Vector]], Vector]
+
+# ---- constructors
+
+
+def _point(space: int, arguments: Sequence[Vector]) -> PlaceVector:
+    length = get_common_length(*arguments)
+    x, y = (broadcast(v, length) for v in arguments)
+    a, b = to_floats(x), to_floats(y)
+    if space == geometry.EARTH:  # longitudes between -180 and 180, as for events
+        a = np.where(np.abs(a) > 180, a - 360.0 * np.floor((a + 180) / 360), a)
+    return _mask_unusable(ConvexPlaces(a, b, np.arange(len(a) + 1)), combine_validity(x.valid, y.valid), space)
+
+
+def _locate(space: int, arguments: Sequence[Vector]) -> PlaceVector:
+    if len(arguments) == 2:
+        return _point(space, arguments)
+    (column,) = arguments
+    places = parse_places(column.values, SPACES[space])
+    valid: Bools = np.diff(places.first) > 0
+    return PlaceVector(places, None if valid.all() else valid)
+
+
+def _mask_unusable(corners: ConvexPlaces, valid: Bools | None, space: int) -> PlaceVector:
+    """Set places with unusable coordinates to NULL, and points also to 0 for the kernels."""
+    usable = is_usable(corners.x, corners.y, SPACES[space])
+    if usable.all():
+        return PlaceVector(corners, valid)
+    if corners.single_points:
+        x, y = np.where(usable, corners.x, 0.0), np.where(usable, corners.y, 0.0)
+        return PlaceVector(ConvexPlaces(x, y, corners.first), combine_validity(valid, usable))
+    sizes = np.diff(corners.first)
+    bad = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[~usable], minlength=len(sizes))
+    return PlaceVector(corners, combine_validity(valid, bad == 0))
+
+
+def _circle(*numbers: Vector) -> PlaceVector:
+    x, y, radius = (v.values[0].item() for v in numbers)
+    return PlaceVector(ConstantRegion(format_circle(x, y, radius)))
+
+
+def _read(text: Vector) -> PlaceVector:
+    wkt = text.values[0].as_py()
+    if isinstance(read_wkt(wkt), Points):
+        place = FUNCTIONS[WKT]([wkt])
+        assert isinstance(place, ConvexHull)
+        return PlaceVector(to_corners([place]))
+    return PlaceVector(ConstantRegion(wkt))
+
+
+# ---- relations
+
+
+def _measure(measure: Callable[..., Vector], space: int, arguments: Sequence[Vector]) -> Vector:
+    """Apply a function of two places; NULL where an argument is."""
+    length = get_common_length(*arguments)
+    p, q = (_to_space(place, space) for place in arguments[:2])
+    others = arguments[2:]
+    result = broadcast(measure(p.places, q.places, space, *others), length)
+    valid = reduce(combine_validity, (broadcast(v, length).valid for v in (p, q, *others)))
+    return Vector(result.kind, result.values, valid)
+
+
+def _to_space(vector: Vector, space: int) -> PlaceVector:
+    """Places in this space: those of a query on the plane may lie off the earth."""
+    assert isinstance(vector, PlaceVector)
+    if space == geometry.EARTH and isinstance(vector.places, ConvexPlaces):
+        return _mask_unusable(vector.places, vector.valid, space)
+    return vector
+
+
+def _distance(a: PlaceValues, b: PlaceValues, space: int) -> Vector:
+    if isinstance(a, ConstantRegion):
+        a, b = b, a
+    if isinstance(b, ConstantRegion):
+        result = geometry_pairs.region_distances(b.table(space), *_arrays(a, space), space)
+    else:
+        result = geometry_pairs.column_distances(*_arrays(a, space), *_arrays(b, space), space)
+    return Vector(ValueKind.FLOAT, result)
+
+
+def _inside(q: PlaceValues, p: PlaceValues, space: int) -> Vector:
+    return _test(geometry.INSIDE, p, q, space)
+
+
+def _overlaps(p: PlaceValues, q: PlaceValues, space: int) -> Vector:
+    p, q = (q, p) if isinstance(q, ConstantRegion) else (p, q)
+    return _test(geometry.OVERLAP, p, q, space)
+
+
+def _test(where: int, p: PlaceValues, q: PlaceValues, space: int) -> Vector:
+    """Whether q lies inside p, or overlaps it."""
+    if isinstance(p, ConstantRegion):
+        result = geometry_pairs.region_tests(p.table(space), where, *_arrays(q, space), space)
+    else:
+        result = geometry_pairs.column_tests(where, *_arrays(p, space), *_arrays(q, space), space)
+    return Vector(ValueKind.BOOLEAN, result)
+
+
+def _same_place(p: PlaceValues, q: PlaceValues, space: int, limit: Vector) -> Vector:
+    centres = [*_centres(p, space), *_centres(q, space)]
+    length = next((len(v) for v in centres if len(v) != 1), 1)
+    aligned = [as_read_only(np.full(length, v[0]) if len(v) != length else v) for v in centres]
+    result = geometry_pairs.point_distances(*aligned, space)
+    return Vector(ValueKind.BOOLEAN, result < to_floats(limit))
+
+
+def _centres(places: PlaceValues, space: int) -> tuple[Floats, Floats]:
+    if isinstance(places, ConstantRegion):
+        row = places.table(space).rows[0]
+        return row[X : X + 1], row[Y : Y + 1]
+    if places.single_points:
+        return places.x, places.y
+    x, y = geometry_pairs.column_centres(*_arrays(places, space))
+    return x, y
+
+
+def _arrays(places: PlaceValues, space: int) -> tuple[Floats, Floats, Ints]:
+    corners = _get_corners(places, space)
+    return as_read_only(corners.x), as_read_only(corners.y), as_read_only(corners.first)
+
+
+def _get_corners(places: PlaceValues, space: int) -> ConvexPlaces:
+    return places.corners(space) if isinstance(places, ConstantRegion) else places
+
+
+# ---- hulls
+
+
+def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
+    """The hull of all places that are not NULL; NULL without any."""
+    length = get_common_length(*arguments)
+    parts = [broadcast(a, length) for a in arguments]
+    known = [_to_space(part, space) for part in parts if isinstance(part, PlaceVector)]
+    if not known:
+        return create_nulls(length)
+    corners = [_get_corners(part.places, space) for part in known]
+    offsets = np.cumsum([0, *(len(c.x) for c in corners)])
+    first = [c.first[1:] + offset for c, offset in zip(corners, offsets, strict=False)]
+    xs, ys = (np.concatenate([getattr(c, axis) for c in corners]) for axis in ("x", "y"))
+    present = np.concatenate([np.ones(length, np.bool_) if part.valid is None else part.valid for part in known])
+    order = np.arange(len(known) * length).reshape(len(known), length).T.ravel()  # by row, then by part
+    order = order[present[order]]
+    members = ConvexPlaces(xs, ys, np.concatenate([[0], *first])).take(order)
+    hulls = _merge_hulls(members, order % length, length, SPACES[space])
+    valid: Bools = np.diff(hulls.first) > 0
+    return PlaceVector(hulls, None if valid.all() else valid)
+
+
+def _in_space(space: int) -> dict[str, Routine]:
+    prefix = EARTH if space == geometry.EARTH else ""
+    measures: dict[str, Callable[..., Vector]] = {
+        "distance": _distance, "inside": _inside, "overlaps": _overlaps,
+        "same_place": _same_place,
+    }  # fmt: skip
+    routines: dict[str, Routine] = {prefix + name: partial(_measure, form, space) for name, form in measures.items()}
+    routines[f"{prefix}hull"] = partial(_hull, space)
+    routines[f"{prefix}point"] = partial(_point, space)
+    routines[EARTH_LOCATION if prefix else LOCATION] = partial(_locate, space)
+    return routines
+
+
+PLACE_ROUTINES: dict[str, Routine] = {
+    CIRCLE: lambda arguments: _circle(*arguments),
+    WKT: lambda arguments: _read(*arguments),
+    **_in_space(geometry.PLANE),
+    **_in_space(geometry.EARTH),
+}

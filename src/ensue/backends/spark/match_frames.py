@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DoubleType, FloatType
 
-from ensue.analyzer.aggregation import ResultSortKey
+from ensue.analyzer.output_mode import ResultSortKey
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.frames import quote_name
 from ensue.backends.spark.session import freeze_loaded_code

@@ -23,9 +23,8 @@ from ensue.operators.archive_join.archived_events import ArchivedEvents, Archive
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide
 from ensue.operators.archive_join.joining import CompiledJoin
 from ensue.planner.access_paths import EVENTS_PER_KEY, KEYS, ROWS, ArchiveStatistics, LiveStatistics, choose_access_path
-from ensue.planner.join_order import Cardinalities
+from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import ReferencePlan
-from ensue.planner.plan_cost import estimate_structure
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.event_pruning import takes_subsets
 from ensue.runtime.query_spec import InputEvents

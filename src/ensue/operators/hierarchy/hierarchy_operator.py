@@ -24,7 +24,7 @@ from ensue.operators.hierarchy.hierarchy_planner import (
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
-from ensue.planner.evictability import HIERARCHY_REASON
+from ensue.planner.capabilities import HIERARCHY_REASON
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query
 from ensue.projection.match_order import RESULT_ORDER

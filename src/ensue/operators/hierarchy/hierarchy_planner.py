@@ -47,6 +47,7 @@ from ensue.operators.hierarchy.layer_stream import (
     build_layer_stream,
     plan_layer_timeouts,
 )
+from ensue.planner.cost_model import MOST
 from ensue.planner.hierarchy_modules import HierarchyModule
 from ensue.planner.hierarchy_stages import (
     BOTTOM_UP,
@@ -57,7 +58,7 @@ from ensue.planner.hierarchy_stages import (
     derive_layer_statistics,
     get_estimate,
 )
-from ensue.planner.join_order import MOST, NAMES
+from ensue.planner.join_order import NAMES
 from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.projection.match_order import RANK

@@ -21,8 +21,8 @@ from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.kernels.sorting import merge_rows
 from ensue.operators.match.shared_scan import Codes, EventBlock, RoleTest, ScanUses, feature_name, find_first_rows
-from ensue.planner.layout_signature import get_state_layout
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.planner.predicate_order import get_state_layout
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
 from ensue.runtime.stage import StageInput

@@ -21,7 +21,7 @@ from ensue.operators.subscriptions.field_values import REAL, AtomTextCodes, Resi
 from ensue.operators.subscriptions.growing_columns import map_arrays, save_arrays
 from ensue.vector.arrow_numpy import as_read_only
 from ensue.vector.event_table import StreamSchema
-from ensue.vector.geo_columns import EventPlaces
+from ensue.vector.geo_columns import ConvexPlaces
 from ensue.vector.geo_regions import Regions
 
 Floats = npt.NDArray[np.float64]
@@ -194,7 +194,7 @@ class AtomIndex:
             case _:
                 return "no field: no event fits"
 
-    def route(self, events: pa.Table, places: EventPlaces | None) -> tuple[Rows, Rows]:
+    def route(self, events: pa.Table, places: ConvexPlaces | None) -> tuple[Rows, Rows]:
         """Returns rows of events and slots of the atoms that match them, by row, then slot."""
         cuts = [*range(0, events.num_rows, _SLICE), events.num_rows]
         parts = [self._route(events, places, begin, end) for begin, end in pairwise(cuts)]
@@ -202,7 +202,7 @@ class AtomIndex:
         slots = np.concatenate([np.zeros(0, np.int32), *(slots for _, slots in parts)])
         return rows, slots
 
-    def _route(self, events: pa.Table, places: EventPlaces | None, begin: int, end: int) -> tuple[Rows, Rows]:
+    def _route(self, events: pa.Table, places: ConvexPlaces | None, begin: int, end: int) -> tuple[Rows, Rows]:
         part = events.slice(begin, end - begin)
         pairs = self._find_pairs(self._batch(part, places, begin, end))
         rows = (pairs >> 32).astype(np.int32)
@@ -233,7 +233,7 @@ class AtomIndex:
         return merged[first]
 
     def _batch(
-        self, events: pa.Table, places: EventPlaces | None, begin: int, end: int
+        self, events: pa.Table, places: ConvexPlaces | None, begin: int, end: int
     ) -> predicate_index.IndexedEvents:
         fields = self._writer.fields
         values, numbers = encode_field_values(events, self._shape, fields.all, self._writer.texts)

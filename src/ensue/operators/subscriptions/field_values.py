@@ -22,7 +22,7 @@ from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.ir.subscription import Predicate
 from ensue.operators.subscriptions.growing_columns import map_arrays, save_arrays
 from ensue.schema import ValueKind
-from ensue.vector import evaluation, functions, operators
+from ensue.vector import evaluation, functions
 from ensue.vector.arrow_numpy import get_indices
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.column_values import create_constant
@@ -365,4 +365,4 @@ def _holds(test: ResidualTest, column: pa.Array) -> npt.NDArray[np.bool_]:
     vector = evaluation.from_arrow(column, "us")
     if operator == "LIKE":
         return evaluation.truth(functions.match_like(vector, text))
-    return evaluation.truth(operators.compare(operator, vector, create_constant(text, "us")))
+    return evaluation.truth(evaluation.compare(operator, vector, create_constant(text, "us")))

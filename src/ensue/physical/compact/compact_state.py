@@ -11,9 +11,17 @@ from ensue.kernels import arena
 from ensue.physical.compact.compact_nodes import TIME_STATE, CompactWriter, EventNodes
 from ensue.physical.compact.count import CountWriter, ExistsWriter
 from ensue.physical.compact.enumeration import EnumerationWriter
-from ensue.physical.instances import InstanceKernel, InstanceState, get_instance_shapes
-from ensue.physical.state_tables import FilledRows, KeyedRows, Table, TableShape
-from ensue.physical.structure import KernelSignature, Structure
+from ensue.physical.structure import (
+    FilledRows,
+    InstanceKernel,
+    InstanceState,
+    KernelSignature,
+    KeyedRows,
+    Structure,
+    Table,
+    TableShape,
+    get_instance_shapes,
+)
 from ensue.planner.physical_plan import CompactOutput, CompactPlan
 from ensue.vector.arrow_numpy import sorted_unique
 

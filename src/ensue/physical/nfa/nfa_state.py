@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +21,24 @@ from ensue.codegen.kernel_inputs import (
 from ensue.codegen.state_layout import StateColumns
 from ensue.ir.selection import CONTIGUOUS, Strategy
 from ensue.kernels import arena
-from ensue.physical.instances import InstanceKernel, InstanceState, get_instance_shapes
-from ensue.physical.nfa.contiguity import EMITTED
+from ensue.physical.nfa.edge_guards import EMITTED
 from ensue.physical.nfa.slots import RunRegisters
-from ensue.physical.state_tables import SPARSE, FilledRows, KeyedRows, Table, TableShape, make_named_shapes
-from ensue.physical.structure import Kernels, KernelSignature, LivePartialMatches, RoomProvider, RoomRequest
+from ensue.physical.structure import (
+    SPARSE,
+    FilledRows,
+    InstanceKernel,
+    InstanceState,
+    Kernels,
+    KernelSignature,
+    KeyedRows,
+    LivePartialMatches,
+    RoomProvider,
+    RoomRequest,
+    Table,
+    TableShape,
+    get_instance_shapes,
+    make_named_shapes,
+)
 from ensue.planner.physical_plan import Nfa
 from ensue.vector.arrow_numpy import sorted_unique
 
@@ -194,14 +206,17 @@ class RunsState(InstanceState[RunsKernel]):
     def _oldest_rows(self) -> Table:
         """The oldest row of the runs of each key; the maximum integer without runs."""
         oldest = np.full(len(self.tables["counts"]), np.iinfo(np.int64).max)
-        arena.find_oldest_rows(*self._runs_with_nodes, oldest)
+        _, key, first, _, place = self._run_ends()
+        takes = place % 2 == 0  # the others only wait for time to pass
+        np.minimum.at(oldest, key[takes], first[takes])
         return oldest
 
-    @property
-    def _runs_with_nodes(self) -> tuple[Any, ...]:
-        """Arguments of kernels that read the rows of runs: lists, runs, columns, Kleene events."""
+    def _run_ends(self) -> Table:
+        """The number, key, first row, last row and list of each run."""
         tables, columns = self.tables, map(self._run_columns, ("row_", "node_"))
-        return tables["head"], tables["nxt"], tables["I"], *columns, self.get_used_rows("N")
+        ends = np.empty((int(self.meta[LIVE]), 5), np.int64)
+        count = arena.find_run_ends(tables["head"], tables["nxt"], tables["I"], *columns, self.get_used_rows("N"), ends)
+        return ends[:count].T
 
     def next_timer(self) -> float | None:
         ends = []
@@ -262,15 +277,13 @@ class RunsState(InstanceState[RunsKernel]):
 
     def alive(self) -> LivePartialMatches:
         tables, source = self.tables, self.source
-        ends_table = np.empty((int(self.meta[LIVE]), 5), np.int64)
-        count = arena.find_run_ends(*self._runs_with_nodes, ends_table)
-        runs, key, first, last, place = ends_table[:count].T
+        runs, key, first, last, place = self._run_ends()
         waits = place % 2 == 1
         lasting = np.array([bool(state.lasting) for state in source.automaton.states])
         if lasting.any():
             passed = tables["I"][runs, source.registers.runs.wholes["passed"]]
             waits |= lasting[place // 2] & (passed & EMITTED == 0)
-        ends = [self._times(name)[runs].min().item() + far for name, far in self._limits if count]
+        ends = [self._times(name)[runs].min().item() + far for name, far in self._limits if len(runs)]
         return LivePartialMatches(key, first, last, waits, min(ends, default=None))
 
     @property

@@ -15,10 +15,9 @@ from typing import TypeVar
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.kernel_text import SharedCases
 from ensue.codegen.state_layout import SourceWriter, get_output_column
-from ensue.physical.nfa.arena_lists import RunLists
 from ensue.physical.nfa.nfa_state import RunsKernel, RunsState
 from ensue.physical.nfa.nfa_writer import RunsWriter
-from ensue.physical.nfa.slots import RunRegisters
+from ensue.physical.nfa.slots import RunLists, RunRegisters
 from ensue.physical.structure import Structure
 from ensue.planner.nfa import should_share_code
 from ensue.planner.physical_plan import Nfa, NfaEdge, NfaState

@@ -10,9 +10,9 @@ from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, MatchChoice, Strategy
 from ensue.ir.traversal import iterate_strategies
 from ensue.options import EVICTION_POLICIES, Limits, format_size
-from ensue.planner.evictability import HIERARCHY_REASON, can_wait, skips_in_order, why_not_evicted
+from ensue.planner.capabilities import HIERARCHY_REASON, can_wait, skips_in_order, why_not_evicted
+from ensue.planner.cost_model import Cardinalities
 from ensue.planner.join_operators import PartOrder
-from ensue.planner.join_order import Cardinalities
 from ensue.planner.join_tree import format_tree, get_leaf_names
 from ensue.planner.nfa import should_share_code
 from ensue.planner.physical_plan import (

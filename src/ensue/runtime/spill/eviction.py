@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ensue.errors import QueryError
 from ensue.ir.traversal import iterate_negations
-from ensue.planner.evictability import can_wait, why_not_evicted, why_not_shed
+from ensue.planner.capabilities import can_wait, why_not_evicted, why_not_shed
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.spill.resident_keys import WindowDeadlines, find_runs, grow_array
 from ensue.schema import ValueKind
