@@ -26,7 +26,7 @@ from ensue.errors import LimitError, SkipError
 from ensue.ir.row_pattern import Concatenation, Repetition, RowTerm, RowVariable
 from ensue.operators.row_match.compiled_clause import CompiledClause, compile_clause
 from ensue.options import Limits
-from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.parser.sql.clause_parser import parse_clause
 from ensue.planner.row_pattern_automaton import RowPatternAutomaton, _merge_repetitions
 from ensue.reference.row_pattern_matches import _Rows, _ways
 from support.seeds import scaled
@@ -57,7 +57,7 @@ def rows(count: int, last: int = 1) -> pa.Table:
 
 def clause(pattern: str, define: str) -> CompiledClause:
     text = f"(ORDER BY id MEASURES COUNT(*) AS n PATTERN ({pattern}) DEFINE {define})"
-    return compile_clause(read_clause_text(text), rows(1).schema, Limits(), ids=False)
+    return compile_clause(parse_clause(text), rows(1).schema, Limits(), ids=False)
 
 
 def found(clause: CompiledClause, table: pa.Table) -> list[int]:
