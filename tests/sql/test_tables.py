@@ -73,8 +73,10 @@ def refused(text, tables=TABLES, error=QueryError):
             [(1,)],
         ),
         (
-            "SELECT id FROM (FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) WHERE id > 1) "
-            "MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
+            (
+                "SELECT id FROM (FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) WHERE id > 1) "
+                "MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)"
+            ),
             [(2,)],
         ),
         (

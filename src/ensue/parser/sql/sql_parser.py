@@ -161,7 +161,8 @@ class _StatementReader:
         node = table.args["match"]
         tokens = self.bodies[node.meta["keyword"]]
         alias = table.args.get("alias")
-        source = Span(node.meta["start"], node.meta["end"] + 1)
+        last = self.bodies.get(node.meta["end"] + 1 - len(KEYWORD))  # of a clause before this one
+        source = Span(node.meta["start"], node.meta["end"] + 1 if last is None else last.span.end + 1)
         table_name, input_alias = _describe_input(node.this)
         keyword = Span(node.meta["keyword"], node.meta["keyword"] + len(KEYWORD))
         table.this.set("this", str(number))  # from now on a clause is known by its number

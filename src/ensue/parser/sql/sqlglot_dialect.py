@@ -93,7 +93,7 @@ class _Core(TokenizerCore):
         sign = self.sql[start]
         length = {"/": 2, "$": self.sql.find("$", start + 1) - start + 1}.get(sign, 1)
         kind = _UNCLOSED.get(sign, "string")
-        return QueryError(f"this {kind} has no end", hint="close it", span=Span(start, start + length))
+        return QueryError(f"this {kind} has no end", hint="close it", span=Span(start, start + max(length, 1)))
 
 
 class _ClauseTokenizer(Tokenizer):
@@ -299,8 +299,9 @@ class _StatementParser(_PositionedParser):
             self._clause = exp.MatchRecognize(this=table)
             self._clause.meta.update(start=start, end=self._prev.end, keyword=self._curr.start)
             return self._parse_table(*args, joins=joins, **options)
-        for join in self._parse_joins() if joins and table is not None else ():
-            table.append("joins", join)
+        if joins and table is not None:
+            for join in self._parse_joins():
+                table.append("joins", join)
         return table
 
     def _parse_table_parts(self, *args: Any, **options: Any) -> Any:
