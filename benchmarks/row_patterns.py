@@ -173,9 +173,9 @@ def _alone(clause: Clause, table: pa.Table, times: int) -> Runs:
 def _prepared(clause: Clause, schema: pa.Schema) -> "Prepared":
     from ensue.operators.row_match.compiled_clause import compile_clause
     from ensue.options import Limits
-    from ensue.parser.row_pattern.clause import read_clause_text
+    from ensue.parser.sql.clause_parser import parse_clause
 
-    return compile_clause(read_clause_text(clause.text), schema, Limits(), ids=False)
+    return compile_clause(parse_clause(clause.text), schema, Limits(), ids=False)
 
 
 # -------------------------------------------------------------------- how time and memory grow

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ensue.backends.spark.start import Output, RunningStream
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
-    from ensue.parser.sql.sql_query import ClauseText
+    from ensue.parser.sql.sql_query import MatchClause
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Explainer, Progress
@@ -285,7 +285,7 @@ def _is_sql(text: str) -> bool:
     """Whether a text is a SQL query that contains a MATCH_RECOGNIZE clause."""
     if "MATCH_RECOGNIZE" not in text.upper():  # avoids loading the SQL parser
         return False
-    from ensue.parser.sql.clause_finder import claims_sql
+    from ensue.parser.sql.sql_query import claims_sql
 
     return claims_sql(text)
 
@@ -495,7 +495,6 @@ def sql(
         tables=tables,
         spark=spark,
         recognize=lambda clause, relation: match_clause(clause, relation, arguments, limits),
-        read=_read_clause,
         archived=_collect_archives(past, arguments, limits) if past.archives else None,
         parameters=build_parameters(params),
     )
@@ -518,13 +517,7 @@ def _collect_archives(archives: Archives, arguments: "SourceOptions", limits: Li
     return SqlArchives(dict(archives.archives), archives.own, join)
 
 
-def _read_clause(clause: "ClauseText") -> RowPatternQuery:
-    from ensue.parser.row_pattern.clause import read_clause
-
-    return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
-
-
-def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: Limits) -> Any:
+def match_clause(clause: "MatchClause", relation: Any, arguments: "SourceOptions", limits: Limits) -> Any:
     """Matches a clause over a table or a DataFrame; the result has exactly the standard's columns.
 
     If the query selects match_id, it is the first column.
@@ -533,7 +526,7 @@ def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions"
     from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.workload import Workload
 
-    runner, query = _runner(relation), _read_clause(clause)
+    runner, query = _runner(relation), clause.row_pattern
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
     planning = PlannerOptions(limits=replace(limits, per_core=_is_spark(relation)))

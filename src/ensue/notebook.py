@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ensue import api
 from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name
 from ensue.errors import EnsueError, EventError, did_you_mean
+from ensue.optional_deps import require_extra
 from ensue.parser.parameters import Parameters
-from ensue.parser.sql.clause_finder import claims_sql
-from ensue.parser.sql.sql_query import find_table_names
-from ensue.parser.sql.sql_tokens import Dialect
+from ensue.parser.sql.sql_query import Dialect, claims_sql
 from ensue.schema import parse_columns
 
 if TYPE_CHECKING:
@@ -122,6 +121,9 @@ def _sql(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> Any
             )
     session = _session(variables) if arguments.spark else None
     dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
+    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
+        from ensue.parser.sql.sql_parser import find_table_names
+
     tables = _tables(variables, find_table_names(cell, dialect))
     if session is not None:
         tables = {name: _on_spark(session, table) for name, table in tables.items()}

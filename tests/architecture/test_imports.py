@@ -47,7 +47,7 @@ assert len(found) == 1
 """
 UNUSED = (
     "archives", "reference", "operators.subscriptions", "operators.archive_join", "adaptive",
-    "operators.hierarchy", "operators.row_match", "parser.row_pattern.clause", "geo_columns",
+    "operators.hierarchy", "operators.row_match", "geo_columns",
     "parser.opsl.opsl_parser", "parser.sql", "sampling", "spilling_matcher", "geometry", "spark",
     "physical.nfa", "physical.join_tree", "physical.compact",
 )  # fmt: skip

@@ -12,7 +12,8 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, QueryError
-from ensue.parser.sql.clause_join import UnsupportedJoinError, parse_archive_join_text
+from ensue.parser.sql.clause_join import parse_archive_join_text
+from ensue.parser.sql.sql_query import UnsupportedJoinError
 from ensue.planner.access_paths import ACCESSES
 from ensue.runtime.query_spec import open_archives
 from support.joined_clauses import Told, random_told, rows_of

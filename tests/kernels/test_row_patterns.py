@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
-from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.parser.sql.clause_parser import parse_clause
 from support.row_patterns import COLUMNS, a_clause, found, meant, outcome, some_rows
 from support.seeds import of_round
 
@@ -37,7 +37,7 @@ def test_rows_alone_decide(block):
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(4))
 def test_the_match_so_far_decides(text, block):
-    row_pattern = check_row_pattern(read_clause_text(f"({text})"), COLUMNS)
+    row_pattern = check_row_pattern(parse_clause(f"({text})"), COLUMNS)
     for seed in of_round(block, 15):
         table = some_rows(random.Random(seed), 25)
         assert outcome(found, row_pattern, table) == outcome(meant, row_pattern, table), seed

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from ensue.errors import Span
 from ensue.ir.expression import Binary, FieldRef, FunctionCall, Literal
 from ensue.ir.row_pattern import (
     CLASSIFIER,
@@ -24,9 +25,12 @@ from ensue.ir.row_pattern import (
     RowsPerMatch,
     RowVariable,
 )
+from ensue.parser.parameters import NO_PARAMETERS
 from ensue.parser.registry import detect_language, parse, show
-from ensue.parser.row_pattern.clause import read_clause, read_clause_text
-from ensue.parser.row_pattern.pattern_text import read_pattern
+from ensue.parser.sql.clause_parser import parse_clause
+from ensue.parser.sql.row_pattern_parser import parse_row_pattern
+from ensue.parser.sql.sql_parser import parse_sql
+from ensue.parser.sql.sqlglot_dialect import tokenize
 from support.row_patterns import iterate_row_columns
 
 PRICE = FieldRef(ROW, "price")
@@ -50,13 +54,14 @@ SELECT * FROM ticker MATCH_RECOGNIZE (  -- the V of every guide
 
 
 def pattern(text):
-    return read_pattern(text, 0, len(text))
+    end = Span(len(text), len(text))
+    return parse_row_pattern(tokenize(text, None), end, text, NO_PARAMETERS)
 
 
 def measured(expression):
     """The value of one measure over a pattern with the variables A, B, C and the SUBSET U."""
     text = f"(MEASURES {expression} AS m PATTERN (A B+ C?) SUBSET U = (C, A) DEFINE A AS TRUE)"
-    return read_clause_text(text).measures[0].value
+    return parse_clause(text).measures[0].value
 
 
 def reached(expression):
@@ -71,8 +76,7 @@ def reached(expression):
 
 
 def test_a_clause_is_read_inside_of_a_longer_text():
-    start = STOCKS.index("(") + 1
-    found = read_clause(STOCKS, start, STOCKS.rindex(")"))
+    found = parse_sql(STOCKS).clauses[0].row_pattern
     assert found.text == STOCKS
     assert found.pattern == Concatenation(
         (RowVariable("STRT"), Repetition(RowVariable("DOWN"), 1, None), Repetition(RowVariable("UP"), 1, None))
@@ -86,8 +90,7 @@ def test_a_clause_is_read_inside_of_a_longer_text():
 
 
 def test_places_are_those_in_the_whole_text():
-    start = STOCKS.index("(") + 1
-    found = read_clause(STOCKS, start, STOCKS.rindex(")"))
+    found = parse_sql(STOCKS).clauses[0].row_pattern
     assert found.measures[1].span.over(STOCKS) == "LAST(DOWN.tstamp) AS bottom_tstamp"
     assert found.defines[0].value.span.over(STOCKS) == "DOWN.price < PREV(DOWN.price)"
     assert found.defines[0].value.operands[1].span.over(STOCKS) == "PREV(DOWN.price)"
@@ -97,7 +100,7 @@ def test_places_are_those_in_the_whole_text():
 
 
 def test_only_pattern_and_define_are_needed():
-    found = read_clause_text("match_recognize(pattern(a) define a as true);")
+    found = parse_clause("match_recognize(pattern(a) define a as true);")
     assert found.rows is RowsPerMatch.ONE
     assert found.skip.to is RowSkipTarget.PAST_LAST
     assert (found.partition, found.order, found.measures, found.subsets) == ((), (), (), ())
@@ -115,7 +118,7 @@ def test_only_pattern_and_define_are_needed():
     ],
 )
 def test_what_a_match_gives(text, rows):
-    assert read_clause_text(f"({text} PATTERN (A) DEFINE A AS TRUE)").rows is rows
+    assert parse_clause(f"({text} PATTERN (A) DEFINE A AS TRUE)").rows is rows
 
 
 @pytest.mark.parametrize(
@@ -131,12 +134,12 @@ def test_what_a_match_gives(text, rows):
 )
 def test_where_the_search_goes_on(text, to, name, variables):
     clause = "(AFTER MATCH SKIP %s PATTERN (A B) SUBSET U = (B, A) DEFINE A AS TRUE)"
-    skip = read_clause_text(clause % text).skip
+    skip = parse_clause(clause % text).skip
     assert (skip.to, skip.name, skip.variables) == (to, name, variables)
 
 
 def test_the_order_of_rows():
-    found = read_clause_text(
+    found = parse_clause(
         '(ORDER BY a, b DESC, c ASC NULLS FIRST, "D" DESC NULLS LAST, e + 1 PATTERN (A) DEFINE A AS TRUE)'
     )
     assert [(key.descending, key.nulls_first) for key in found.order] == [
@@ -151,7 +154,7 @@ def test_the_order_of_rows():
 
 
 def test_keys_may_be_computed_if_they_have_a_name():
-    (plain, named, computed) = read_clause_text(
+    (plain, named, computed) = parse_clause(
         "(PARTITION BY a, b AS c, upper(d) AS e PATTERN (A) DEFINE A AS TRUE)"
     ).partition
     assert (plain.column, plain.name) == ("a", "a")
@@ -170,17 +173,17 @@ def test_keys_may_be_computed_if_they_have_a_name():
     ],
 )
 def test_how_long_a_match_may_be(text, within):
-    found = read_clause_text(f"(ORDER BY t PATTERN (A B) WITHIN {text} DEFINE A AS TRUE)")
+    found = parse_clause(f"(ORDER BY t PATTERN (A B) WITHIN {text} DEFINE A AS TRUE)")
     assert found.within == within
 
 
 def test_the_variables_of_a_subset_are_in_the_order_of_the_pattern():
-    found = read_clause_text('(PATTERN (A B "c") SUBSET u = ("c", A), "v" = (B) DEFINE A AS TRUE)')
+    found = parse_clause('(PATTERN (A B "c") SUBSET u = ("c", A), "v" = (B) DEFINE A AS TRUE)')
     assert found.subsets == (("U", ("A", "c")), ("v", ("B",)))
 
 
 def test_words_of_the_clause_may_be_names():
-    found = read_clause_text(
+    found = parse_clause(
         """(
         PARTITION BY measures ORDER BY partition, define
         MEASURES pattern AS pattern, first + A.last AS first, final AS define, A.subset AS one,
@@ -198,7 +201,7 @@ def test_words_of_the_clause_may_be_names():
 
 
 def test_variables_are_upper_case_unless_they_are_quoted():
-    found = read_clause_text('(PATTERN (a "a" `b c` B) DEFINE "a" AS "a".x > A.x, b AS b.x > 1)')
+    found = parse_clause('(PATTERN (a "a" `b c` B) DEFINE "a" AS "a".x > A.x, b AS b.x > 1)')
     assert found.variables == ("A", "a", "b c", "B")
     assert list(found.conditions) == ["a", "B"]
     assert [reach.variables for reach in found.defines[0].value.operands] == [("a",), ("A",)]
@@ -354,6 +357,6 @@ def test_texts_that_begin_with_match_recognize_are_sql():
     text = "/* rising */ Match_Recognize (PATTERN (A) DEFINE A AS TRUE)"
     assert detect_language(text).name == "sql"
     found = parse(text)
-    assert found == read_clause_text(text)
+    assert found == parse_clause(text)
     assert parse(show(found, "sql")) == found
     assert detect_language("match_recognizer a").name == "patterns"

@@ -6,7 +6,7 @@ from ensue.analyzer.row_pattern_checks import check_row_pattern, get_output_kind
 from ensue.errors import QueryError
 from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import OPERAND, ROW, Navigation
-from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.parser.sql.clause_parser import parse_clause
 from ensue.schema import ValueKind
 from support.row_patterns import iterate_row_columns
 
@@ -28,13 +28,13 @@ def clause(measures="price AS p", before="", behind="", define="TRUE"):
 
 
 def columns(text):
-    found = check_row_pattern(read_clause_text(text), TICKS)
+    found = check_row_pattern(parse_clause(text), TICKS)
     return [column.name for value in found.values for column in iterate_row_columns(value)]
 
 
 def refused(text):
     with pytest.raises(QueryError) as caught:
-        check_row_pattern(read_clause_text(text), TICKS)
+        check_row_pattern(parse_clause(text), TICKS)
     error = caught.value
     assert error.text == text
     assert error.span is not None
@@ -46,7 +46,7 @@ def refused(text):
 
 def test_columns_are_found_whatever_their_case():
     assert columns(clause("PRICE AS a, A.volume AS b, LAST(Symbol) AS c")) == ["price", "Volume", "symbol"]
-    found = check_row_pattern(read_clause_text(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS)
+    found = check_row_pattern(parse_clause(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS)
     assert [(key.column, key.name) for key in found.partition] == [("symbol", "symbol")]
     assert found.order[0].expr == FieldRef(ROW, "time")
 
@@ -88,7 +88,7 @@ def test_unknown_columns_are_refused_everywhere(text):
 
 
 def test_reaches_that_turn_out_to_be_the_same_become_one():
-    found = check_row_pattern(read_clause_text(clause("price + PRICE + A.price AS p")), TICKS)
+    found = check_row_pattern(parse_clause(clause("price + PRICE + A.price AS p")), TICKS)
     value = found.measures[0].value
     assert value.operands == (Navigation(FieldRef(ROW, "price")), Navigation(FieldRef(ROW, "price"), ("A",)))
     assert value.expr.left.right == FieldRef(OPERAND, "0")
@@ -97,7 +97,7 @@ def test_reaches_that_turn_out_to_be_the_same_become_one():
 
 def test_checking_twice_changes_nothing():
     text = clause("PRICE + A.volume AS p, CLASSIFIER() AS c", before="PARTITION BY SYMBOL")
-    once = check_row_pattern(read_clause_text(text), TICKS)
+    once = check_row_pattern(parse_clause(text), TICKS)
     assert check_row_pattern(once, TICKS) == once
 
 
@@ -128,7 +128,7 @@ def test_checking_twice_changes_nothing():
     ],
 )
 def test_kinds_of_measures(expression, kind):
-    assert get_output_kinds(read_clause_text(clause(f"{expression} AS m")), TICKS)["m"] == kind
+    assert get_output_kinds(parse_clause(clause(f"{expression} AS m")), TICKS)["m"] == kind
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_kinds_that_do_not_go_together(text, problem, place):
 
 
 def test_a_condition_may_be_a_column():
-    check_row_pattern(read_clause_text(clause(define="halted")), TICKS)
-    check_row_pattern(read_clause_text(clause(define="NULL")), TICKS)
+    check_row_pattern(parse_clause(clause(define="halted")), TICKS)
+    check_row_pattern(parse_clause(clause(define="NULL")), TICKS)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_within_is_about_the_first_key_of_the_order(order, within, problem):
 def test_within_goes_with_times_and_with_numbers():
     for order, within in (("time, id", "INTERVAL '5' MINUTE"), ("price", "2.5"), ("id", "3")):
         text = f"(ORDER BY {order} MEASURES 1 AS one PATTERN (A) WITHIN {within} DEFINE A AS TRUE)"
-        check_row_pattern(read_clause_text(text), TICKS)
+        check_row_pattern(parse_clause(text), TICKS)
 
 
 # --------------------------------------------------------------------------------------- output
@@ -186,7 +186,7 @@ def test_within_goes_with_times_and_with_numbers():
 
 def test_one_row_has_the_keys_and_the_measures():
     text = clause(before="PARTITION BY symbol, hour(time) AS h ORDER BY time")
-    assert get_output_kinds(read_clause_text(text), TICKS) == {
+    assert get_output_kinds(parse_clause(text), TICKS) == {
         "symbol": ValueKind.STRING,
         "h": ValueKind.INTEGER,
         "p": ValueKind.FLOAT,
@@ -196,7 +196,7 @@ def test_one_row_has_the_keys_and_the_measures():
 def test_all_rows_have_keys_order_measures_and_the_other_columns():
     text = clause(before="PARTITION BY symbol ORDER BY time", behind="ALL ROWS PER MATCH")
     names = ["symbol", "time", "p", "price", "Volume", "id", "lot", "LOT", "tags", "halted"]
-    assert list(get_output_kinds(read_clause_text(text), TICKS)) == names
+    assert list(get_output_kinds(parse_clause(text), TICKS)) == names
 
 
 @pytest.mark.parametrize(
@@ -217,5 +217,5 @@ def test_two_columns_of_the_result_have_different_names(text, place):
 
 
 def test_measures_may_be_called_as_columns_that_are_not_in_the_result():
-    check_row_pattern(read_clause_text(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS)
-    check_row_pattern(read_clause_text(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS)
+    check_row_pattern(parse_clause(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS)
+    check_row_pattern(parse_clause(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS)

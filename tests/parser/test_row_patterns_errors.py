@@ -6,13 +6,14 @@ import sys
 import pytest
 
 from ensue.errors import QueryError
-from ensue.parser.row_pattern.clause import read_clause, read_clause_text
+from ensue.parser.sql.clause_parser import parse_clause
+from ensue.parser.sql.sql_parser import parse_sql
 
 
 def refused(text):
     """The problem, the words that it is about, and the hint."""
     with pytest.raises(QueryError) as caught:
-        read_clause_text(text)
+        parse_clause(text)
     error = caught.value
     assert error.text == text
     assert error.span is not None
@@ -35,7 +36,7 @@ def refused_pattern(pattern):
 def test_an_error_shows_the_line_of_the_whole_text():
     text = "SELECT *\nFROM t MATCH_RECOGNIZE (\n  PATTERN (A B+)\n  DEFINE B AS C.price > 3\n)"
     with pytest.raises(QueryError) as caught:
-        read_clause(text, text.index("(") + 1, len(text) - 1)
+        _ = parse_sql(text).clauses[0].row_pattern
     assert str(caught.value) == (
         "there is no variable 'C' in the pattern\n"
         "  line 4, column 15\n"
@@ -67,7 +68,7 @@ def test_an_error_shows_the_line_of_the_whole_text():
         (
             "(ORDER BY t PARTITION BY s PATTERN (A) DEFINE A AS TRUE)",
             "PARTITION BY belongs before ORDER BY",
-            "PARTITION",
+            "PARTITION BY",
             "the order is",
         ),
         ("(PATTERN (A) PATTERN (A) DEFINE A AS TRUE)", "PATTERN is given twice", "PATTERN", "leave one out"),
@@ -144,7 +145,6 @@ def test_subsets(subsets, problem, place):
     ("measures", "problem", "place"),
     [
         ("price", "a measure needs a name", "price"),
-        ("FINAL price", "a measure needs a name", "FINAL price"),
         ("t + INTERVAL '5' MINUTE", "a measure needs a name", "t + INTERVAL '5' MINUTE"),
         ("CASE WHEN n > 1 THEN (2) END", "a measure needs a name", "CASE WHEN n > 1 THEN (2) END"),
         ("sum(price) x, n AS X", "there are two measures called 'X'", "X"),
@@ -178,7 +178,7 @@ def test_keys_are_columns_of_the_table():
         ("A{,0}", "a quantifier must allow at least one repetition", "{,0}"),
         ("A{}", "this quantifier has no number", "{}"),
         ("A{x}", "this is not a quantifier", "x"),
-        ("A{1.5}", "this is not a quantifier", "."),
+        ("A{1.5}", "this is not a quantifier", "1.5"),
         ("A{99999999999}", "quantifiers go up to 1,000,000,000", "99999999999"),
         ("A B{20001}", "this pattern expands to 20,002 variables", "B{20001}"),
         ("(A{200}){200}", "this pattern expands to 40,000 variables", "(A{200}){200}"),
@@ -186,12 +186,12 @@ def test_keys_are_columns_of_the_table():
         ("PERMUTE()", "expected a variable", ")"),
         ("A |", "a branch of this alternation is empty", ")"),
         ("| A", "a branch of this alternation is empty", "|"),
-        ("A || B", "a branch of this alternation is empty", "|"),
+        ("A || B", "a branch of this alternation is empty", "||"),
         ("A (B | )", "a branch of this alternation is empty", ")"),
         ("", "the pattern is empty", ")"),
         ("A, B", "variables are not separated by ','", ","),
         ("+", "'+' has nothing before it to repeat", "+"),
-        ("{- -}", "an exclusion needs a pattern inside", "-"),
+        ("{- -}", "an exclusion needs a pattern inside", "-}"),
         ("A.price", "a pattern names variables, not columns", "."),
         ("A & B", "'&' is not allowed in a pattern", "&"),
         ("A 1", "'1' does not belong here", "1"),
@@ -307,7 +307,7 @@ def test_definitions(condition, problem, place):
         ("x y", "'y' does not belong here", "y"),
         ("x[1]", "this expression is not supported here", "x[1"),
         ("x & 3", "this expression is not supported here", "x & 3"),
-        ("x; y", "an expression is missing here", "x; y"),
+        ("x; y", "';' does not belong here", ";"),
         ("1e999", "this number is too large", "1e999"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from ensue.functions import FUNCTIONS
 from ensue.ir.expression import Between, Binary, FieldRef, FunctionCall, In, IsNull, Like, Literal, Unary
 from ensue.ir.row_pattern import ROW
-from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.parser.sql.clause_parser import parse_clause
 
 X, Y = FieldRef(ROW, "x"), FieldRef(ROW, "y")
 NO = Literal(False)
@@ -15,7 +15,7 @@ NO = Literal(False)
 
 def read(text):
     """An expression over the columns of one row."""
-    value = read_clause_text(f"(MEASURES max({text}) AS m PATTERN (A) DEFINE A AS TRUE)")
+    value = parse_clause(f"(MEASURES max({text}) AS m PATTERN (A) DEFINE A AS TRUE)")
     return value.measures[0].value.operands[0].arguments[0]
 
 

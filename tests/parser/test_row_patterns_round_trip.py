@@ -33,7 +33,7 @@ from ensue.ir.row_pattern import (
     collect_variables,
 )
 from ensue.ir.traversal import build_chain, get_operands, rewrite_expr
-from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.parser.sql.clause_parser import parse_clause
 from ensue.printing.sql_printer import format_clause
 
 AWKWARD = (
@@ -249,6 +249,6 @@ def row_patterns(draw):
 @given(row_patterns())
 def test_a_clause_that_is_shown_is_read_as_it_was(row_pattern):
     text = format_clause(row_pattern)
-    found = read_clause_text(text)
+    found = parse_clause(text)
     assert found == row_pattern
     assert format_clause(found) == text

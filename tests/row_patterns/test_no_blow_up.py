@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 import ensue
 from ensue.codegen import kernel_cache as cache
 from ensue.engine.row_match import predicates as plain
-from ensue.engine.row_match.reachability import Reachability
 from ensue.engine.row_match.row_partitions import partition_rows
-from ensue.engine.row_match.search import RowMatchFinder, SearchState
+from ensue.engine.row_match.search import Reachability, RowMatchFinder, SearchState
 from ensue.errors import LimitError, SkipError
 from ensue.ir.row_pattern import Concatenation, Repetition, RowTerm, RowVariable
 from ensue.operators.row_match.compiled_clause import CompiledClause, compile_clause
 from ensue.options import Limits
-from ensue.parser.row_pattern.clause import read_clause_text
-from ensue.planner.row_pattern_automaton import RowPatternAutomaton, _merge_repetitions
+from ensue.parser.sql.clause_parser import parse_clause
+from ensue.planner.row_pattern_plan import RowPatternAutomaton, _merge_repetitions
 from ensue.reference.row_pattern_matches import _Rows, _ways
 from support.seeds import scaled
 
@@ -57,7 +56,7 @@ def rows(count: int, last: int = 1) -> pa.Table:
 
 def clause(pattern: str, define: str) -> CompiledClause:
     text = f"(ORDER BY id MEASURES COUNT(*) AS n PATTERN ({pattern}) DEFINE {define})"
-    return compile_clause(read_clause_text(text), rows(1).schema, Limits(), ids=False)
+    return compile_clause(parse_clause(text), rows(1).schema, Limits(), ids=False)
 
 
 def found(clause: CompiledClause, table: pa.Table) -> list[int]:

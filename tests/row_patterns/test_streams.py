@@ -13,7 +13,7 @@ from ensue.ir.row_pattern import RowPatternQuery
 from ensue.operators.row_match.compiled_clause import compile_clause
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
 from ensue.options import Limits
-from ensue.planner.row_pattern_automaton import build_row_automaton
+from ensue.planner.row_pattern_plan import build_row_automaton
 from ensue.runtime.live_matcher import CompositeMatcher
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.tasks.backfill import BackfillCut

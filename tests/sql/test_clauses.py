@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.errors import QueryError
-from ensue.parser.sql.clause_finder import claims_sql, parse_sql
-from ensue.parser.sql.sql_query import build_clause_input, replace_clauses
-from ensue.parser.sql.sql_tokens import Dialect
+from ensue.parser.sql.sql_parser import parse_sql
+from ensue.parser.sql.sql_query import Dialect, build_clause_input, claims_sql, replace_clauses
 from support.seeds import scaled
 
 
@@ -56,7 +55,7 @@ def refused(text, dialect=Dialect.DUCKDB):
         "(VALUES (1, 'a'), (2, 'b')) t(id, value)",
         "VALUES (1, 'a'), (2, 'b') AS t(id, value)",
         "(a JOIN b USING (id))",
-        "t TABLESAMPLE (10 PERCENT) x",
+        "t x TABLESAMPLE (10 PERCENT)",
         "t /* not ) this */ x",
         "unnest([1, 2]) u(x)",
         "tête",
@@ -256,24 +255,24 @@ def test_a_query_that_is_one_clause(text, only):
     [
         ("", "an empty text is not a query", None),
         (" ; -- nothing", "an empty text is not a query", None),
-        ("SELECT (1", "this parenthesis is never closed", "("),
-        ("SELECT 1)", "this parenthesis has no matching opening one", ")"),
-        ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A)", "is never closed", "("),
-        ("SELECT 'x", "this string is never closed", "'"),
-        ('SELECT "x', "this quoted name is never closed", '"'),
-        ("SELECT /* x", "this comment is never closed", "/*"),
-        ("SELECT $a$ x", "this string is never closed", "$a$"),
+        ("SELECT (1", "this '(' is not closed", "("),
+        ("SELECT 1)", "this ')' has no matching opening bracket", ")"),
+        ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A)", "this '(' is not closed", "("),
+        ("SELECT 'x", "this string has no end", "'"),
+        ('SELECT "x', "this quoted name has no end", '"'),
+        ("SELECT /* x", "this comment has no end", "/*"),
+        ("SELECT $a$ x", "this string has no end", "$a$"),
         ("SELECT 1; SELECT 2", "more than one statement", "SELECT"),
         ("SELECT * FROM MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
-        ("MATCH_RECOGNIZE (1)", "does not begin a query", "MATCH_RECOGNIZE"),
+        ("MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
         ("SELECT t MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
         ("SELECT a, t MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
         ("SELECT f(t MATCH_RECOGNIZE (1))", "no table before", "MATCH_RECOGNIZE"),
         ("SELECT f(a, t MATCH_RECOGNIZE (1))", "no table before", "MATCH_RECOGNIZE"),
-        ("SELECT * FROM t WHERE x MATCH_RECOGNIZE (1)", "not follow a table", "WHERE"),
-        ("SELECT * FROM a JOIN b ON x MATCH_RECOGNIZE (1)", "not follow a table", "ON"),
-        ("SELECT * FROM a JOIN b USING (x) MATCH_RECOGNIZE (1)", "not follow", "USING"),
-        ("SELECT * FROM 1 MATCH_RECOGNIZE (1)", "no table before", "1"),
+        ("SELECT * FROM t WHERE x MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
+        ("SELECT * FROM a JOIN b ON x MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
+        ("SELECT * FROM a JOIN b USING (x) MATCH_RECOGNIZE (1)", "no table before", "MATCH_RECOGNIZE"),
+        ("SELECT * FROM 1 MATCH_RECOGNIZE (1)", "does not belong here", "1"),
         ("SELECT * FROM a, LATERAL (SELECT 1) MATCH_RECOGNIZE (1)", "LATERAL", "LATERAL"),
         ("SELECT * FROM t MATCH_RECOGNIZE", "a parenthesis is missing", "MATCH_RECOGNIZE"),
         (
@@ -332,17 +331,17 @@ def test_what_is_no_query_is_refused(text, dialect):
     refused(text, dialect)
 
 
-@pytest.mark.parametrize("depth", [401, 100_000])
+@pytest.mark.parametrize("depth", [101, 100_000])
 def test_deep_nesting_is_refused(depth):
     text = "SELECT * FROM " + "(SELECT * FROM " * depth + "t" + ") MATCH_RECOGNIZE (1)" * depth
-    assert "parentheses are nested more than" in refused(text).problem
+    assert "brackets are nested more than 100 deep" in refused(text).problem
 
 
 def test_many_clauses_inside_of_each_other():
-    text = "SELECT * FROM " + "(SELECT * FROM " * 300 + "t" + ") MATCH_RECOGNIZE (1)" * 300
+    text = "SELECT * FROM " + "(SELECT * FROM " * 40 + "t" + ") MATCH_RECOGNIZE (1)" * 40
     query = parse_sql(text)
-    assert len(query.clauses) == 300
-    assert build_clause_input(query, query.clauses[299], named).text == "SELECT * FROM (SELECT * FROM #299)"
+    assert len(query.clauses) == 40
+    assert build_clause_input(query, query.clauses[39], named).text == "SELECT * FROM (SELECT * FROM #39)"
 
 
 def test_a_long_list_of_clauses():

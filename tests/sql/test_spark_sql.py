@@ -19,9 +19,8 @@ EVENTS = [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0)]
 
 
 def small_ids(clause, relation):
-    """`MATCH_RECOGNIZE (2)` finds the rows whose id is at most 2."""
-    text, start, end, *_ = clause
-    return relation.where(f"id <= {int(text[start:end])}")
+    """`MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)` finds the rows whose id is at most 2."""
+    return relation.where(f"id <= {clause.row_pattern.within}")
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +50,32 @@ def refused(spark, tables):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("SELECT * FROM t MATCH_RECOGNIZE (1)", [(1, 10.0)]),
-        ("SELECT m.id FROM T x MATCH_RECOGNIZE (2) AS m ORDER BY 1 DESC", [(2,), (1,)]),
-        ("SELECT y FROM t MATCH_RECOGNIZE (1) AS m (x, y)", [(10.0,)]),
-        ("SELECT u.id FROM t MATCH_RECOGNIZE (1) m JOIN t u ON u.id = m.id + 1", [(2,)]),
-        ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (3)", [(3,)]),
-        ("SELECT v FROM VALUES (1, 'a'), (2, 'b') AS x(id, v) MATCH_RECOGNIZE (1)", [("a",)]),
-        ("SELECT id FROM range(10) r(id) MATCH_RECOGNIZE (0)", [(0,)]),
-        ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (3))", [(3,)]),
-        (("SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t MATCH_RECOGNIZE (1) m WHERE m.id + 2 = t.id)"), [(3,)]),
-        (("SELECT id FROM (SELECT id FROM t MATCH_RECOGNIZE (3) WHERE id > 1) y MATCH_RECOGNIZE (2)"), [(2,)]),
-        ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
+        ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(1, 10.0)]),
+        ("SELECT m.id FROM T x MATCH_RECOGNIZE (PATTERN (()) WITHIN 2) AS m ORDER BY 1 DESC", [(2,), (1,)]),
+        ("SELECT y FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) AS m (x, y)", [(10.0,)]),
+        ("SELECT u.id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m JOIN t u ON u.id = m.id + 1", [(2,)]),
+        ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (PATTERN (()) WITHIN 3)", [(3,)]),
+        ("SELECT v FROM VALUES (1, 'a'), (2, 'b') AS x(id, v) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [("a",)]),
+        ("SELECT id FROM range(10) r(id) MATCH_RECOGNIZE (PATTERN (()) WITHIN 0)", [(0,)]),
+        ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3))", [(3,)]),
+        (
+            (
+                "SELECT id FROM t WHERE EXISTS "
+                "(SELECT 1 FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m WHERE m.id + 2 = t.id)"
+            ),
+            [(3,)],
+        ),
+        (
+            (
+                "SELECT id FROM (SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) WHERE id > 1) y "
+                "MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)"
+            ),
+            [(2,)],
+        ),
+        (
+            "SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) a MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) b",
+            [(1,)],
+        ),
         (
             (
                 "WITH t AS (SELECT id * 10 AS id FROM t), "
@@ -73,11 +87,11 @@ def refused(spark, tables):
         (
             (
                 "WITH a AS (SELECT 1 AS id), b AS (SELECT 5 AS y) SELECT * FROM "
-                "(WITH a AS (SELECT y + 1 AS id FROM b) SELECT * FROM a MATCH_RECOGNIZE (9)), a"
+                "(WITH a AS (SELECT y + 1 AS id FROM b) SELECT * FROM a MATCH_RECOGNIZE (PATTERN (()) WITHIN 9)), a"
             ),
             [(6, 1)],
         ),
-        (r"SELECT '{x}', '\'', `id` FROM t MATCH_RECOGNIZE (1) -- }", [("{x}", "'", 1)]),
+        (r"SELECT '{x}', '\'', `id` FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) -- }", [("{x}", "'", 1)]),
         ("SELECT count(*) FROM t", [(4,)]),
         ("SELECT '{x}'", [("{x}",)]),
         ("VALUES (1), (2);", [(1,), (2,)]),
@@ -90,9 +104,9 @@ def test_a_clause_may_stand_wherever_a_table_may(rows, text, expected):
 def test_tables_and_views_of_the_session_by_name(spark, rows):
     spark.createDataFrame([(7,)], "id long").createOrReplaceTempView("kept")
     try:
-        text = "SELECT kept.id FROM kept MATCH_RECOGNIZE (9) m JOIN kept USING (id)"
+        text = "SELECT kept.id FROM kept MATCH_RECOGNIZE (PATTERN (()) WITHIN 9) m JOIN kept USING (id)"
         assert rows(text, tables=None) == [(7,)]
-        assert rows("SELECT * FROM Kept x MATCH_RECOGNIZE (9)", tables={}) == [(7,)]
+        assert rows("SELECT * FROM Kept x MATCH_RECOGNIZE (PATTERN (()) WITHIN 9)", tables={}) == [(7,)]
         hidden = {"kept": spark.createDataFrame([(8,)], "id long")}
         assert rows(text, tables=hidden) == [(8,)]
         assert [row.id for row in spark.table("kept").collect()] == [7]
@@ -102,19 +116,21 @@ def test_tables_and_views_of_the_session_by_name(spark, rows):
 
 def test_no_view_is_left_in_the_session(spark, rows):
     before = {table.name for table in spark.catalog.listTables()}
-    rows("SELECT m.id FROM t MATCH_RECOGNIZE (1) m JOIN t USING (id)")
+    rows("SELECT m.id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m JOIN t USING (id)")
     assert {table.name for table in spark.catalog.listTables()} == before
 
 
 def test_the_session_is_that_of_the_tables(tables):
-    found = run_sql("SELECT count(*) FROM t MATCH_RECOGNIZE (3)", tables=tables, recognize=small_ids)
+    found = run_sql(
+        "SELECT count(*) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3)", tables=tables, recognize=small_ids
+    )
     assert found.collect()[0][0] == 3
 
 
 def test_a_table_that_is_just_named_is_handed_over_as_it_is(tables):
     seen = []
     found = run_sql(
-        "SELECT * FROM t MATCH_RECOGNIZE (1) m",
+        "SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m",
         tables=tables,
         recognize=lambda clause, relation: seen.append(relation) or relation,
     )
@@ -127,7 +143,7 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
     prices = spark.createDataFrame([(1, "one")], "id long, name string")
     found = run_sql(
         "WITH dear AS (SELECT * FROM t WHERE price < 100) SELECT m.id, name "
-        "FROM dear MATCH_RECOGNIZE (2) m LEFT JOIN prices USING (id) WHERE m.price > 1",
+        "FROM dear MATCH_RECOGNIZE (PATTERN (()) WITHIN 2) m LEFT JOIN prices USING (id) WHERE m.price > 1",
         tables={"t": stream, "prices": prices},
         recognize=small_ids,
     )
@@ -147,24 +163,24 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
 @pytest.mark.parametrize(
     ("text", "place", "problem", "hint"),
     [
-        ("SELECT * FROM tt MATCH_RECOGNIZE (1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
-        ("SELECT prize FROM t MATCH_RECOGNIZE (1)", "prize", "column 'prize'", "'price'?"),
+        ("SELECT * FROM tt MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
+        ("SELECT prize FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "prize", "column 'prize'", "'price'?"),
         (
-            "SELECT * FROM t o, (SELECT * FROM t u WHERE u.id = o.id) MATCH_RECOGNIZE (1)",
+            "SELECT * FROM t o, (SELECT * FROM t u WHERE u.id = o.id) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
             "o.id",
             "unknown column 'o.id'",
             "runs separately",
         ),
         ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
-        ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo", None),
+        ("SELECT foo(id) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "foo(id)", "foo", None),
         (
-            "SELECT MATCH_NUMBER() FROM t MATCH_RECOGNIZE (1)",
+            "SELECT MATCH_NUMBER() FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
             "MATCH_NUMBER()",
             "only works inside MATCH_RECOGNIZE",
             "MEASURES MATCH_NUMBER() AS n",
         ),
         (
-            "SELECT 1 FROM t AS k(x, X) MATCH_RECOGNIZE (1)",
+            "SELECT 1 FROM t AS k(x, X) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
             "t AS k(x, X)",
             "the columns 'x' and 'X' have the same name",
             "FROM t AS k(x, y, z)",
@@ -186,7 +202,7 @@ def test_tables_beside_spark_are_dataframes(spark):
 
 
 def test_deep_nesting_is_run_or_refused(refused, rows):
-    text = "SELECT * FROM " + "(SELECT * FROM " * 60 + "t" + ")" * 60 + " MATCH_RECOGNIZE (1)"
+    text = "SELECT * FROM " + "(SELECT * FROM " * 60 + "t" + ")" * 60 + " MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)"
     assert rows(text) == [(1, 10.0)]
     refused("SELECT " + "(" * 5_000 + "1" + ")" * 5_000)
 
@@ -204,14 +220,14 @@ assert type(session).__module__.startswith("pyspark.sql.connect"), type(session)
 frame = session.createDataFrame([(1, 10.0), (2, 20.0)], "id long, price double")
 
 def small_ids(clause, relation):
-    return relation.where(f"id <= {int(clause[0][clause[1]:clause[2]])}")
+    return relation.where(f"id <= {clause.row_pattern.within}")
 
 found = sql(
-    "WITH a AS (SELECT * FROM t) SELECT u.id, '{x}' FROM a MATCH_RECOGNIZE (1) m JOIN t u "
+    "WITH a AS (SELECT * FROM t) SELECT u.id, '{x}' FROM a MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m JOIN t u "
     "ON u.id = m.id + 1", tables={"t": frame}, recognize=small_ids,
 )
 try:
-    sql("SELECT prize FROM t MATCH_RECOGNIZE (1)", spark=session, tables={"t": frame},
+    sql("SELECT prize FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", spark=session, tables={"t": frame},
         recognize=small_ids)
 except QueryError as error:
     print(json.dumps([[tuple(row) for row in found.collect()], str(error)]))

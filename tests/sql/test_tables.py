@@ -22,9 +22,8 @@ TABLES = {"t": EVENTS}
 
 
 def first_rows(clause, relation):
-    """`MATCH_RECOGNIZE (2)` finds the first two rows."""
-    text, start, end, *_ = clause
-    return relation.slice(0, int(text[start:end]))
+    """`MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)` finds the first two rows."""
+    return relation.slice(0, clause.row_pattern.within)
 
 
 def rows(text, tables=TABLES):
@@ -45,50 +44,68 @@ def refused(text, tables=TABLES, error=QueryError):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("SELECT * FROM t MATCH_RECOGNIZE (1)", [(1, 10.0)]),
-        ("SELECT m.id FROM t MATCH_RECOGNIZE (2) AS m", [(1,), (2,)]),
-        ("SELECT y FROM t MATCH_RECOGNIZE (1) AS m (x, y)", [(10.0,)]),
-        ("FROM t MATCH_RECOGNIZE (1) SELECT id + 1", [(2,)]),
-        ("SELECT id FROM T x MATCH_RECOGNIZE (3) m WHERE m.price > 15 ORDER BY 1 DESC", [(3,), (2,)]),
-        ("SELECT u.id FROM t MATCH_RECOGNIZE (2) m JOIN t u ON u.id = m.id + 1", [(2,), (3,)]),
-        ("SELECT u.id FROM t u, t MATCH_RECOGNIZE (1) m WHERE u.id > m.id + 2", [(4,)]),
-        ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (1)", [(3,)]),
-        ("SELECT value FROM (VALUES (1, 'a'), (2, 'b')) v(id, value) MATCH_RECOGNIZE (1)", [("a",)]),
-        ("SELECT i FROM range(10) r(i) MATCH_RECOGNIZE (2)", [(0,), (1,)]),
-        ("SELECT id FROM t MATCH_RECOGNIZE (1) UNION ALL SELECT 7", [(1,), (7,)]),
-        ("SELECT 7 UNION ALL (SELECT id FROM t MATCH_RECOGNIZE (1))", [(7,), (1,)]),
-        ("SELECT id FROM t WHERE id IN (SELECT id FROM t MATCH_RECOGNIZE (2))", [(1,), (2,)]),
-        ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (3))", [(3,)]),
-        ("SELECT id FROM t WHERE EXISTS (FROM t MATCH_RECOGNIZE (2) m WHERE m.id + 2 = t.id)", [(3,), (4,)]),
-        ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
-        ("SELECT id FROM (FROM t MATCH_RECOGNIZE (3) WHERE id > 1) MATCH_RECOGNIZE (1)", [(2,)]),
+        ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(1, 10.0)]),
+        ("SELECT m.id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2) AS m", [(1,), (2,)]),
+        ("SELECT y FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) AS m (x, y)", [(10.0,)]),
+        ("FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) SELECT id + 1", [(2,)]),
+        (
+            "SELECT id FROM T x MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) m WHERE m.price > 15 ORDER BY 1 DESC",
+            [(3,), (2,)],
+        ),
+        ("SELECT u.id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2) m JOIN t u ON u.id = m.id + 1", [(2,), (3,)]),
+        ("SELECT u.id FROM t u, t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m WHERE u.id > m.id + 2", [(4,)]),
+        ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(3,)]),
+        (
+            "SELECT value FROM (VALUES (1, 'a'), (2, 'b')) v(id, value) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
+            [("a",)],
+        ),
+        ("SELECT i FROM range(10) r(i) MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)", [(0,), (1,)]),
+        ("SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) UNION ALL SELECT 7", [(1,), (7,)]),
+        ("SELECT 7 UNION ALL (SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1))", [(7,), (1,)]),
+        ("SELECT id FROM t WHERE id IN (SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2))", [(1,), (2,)]),
+        ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3))", [(3,)]),
+        (
+            "SELECT id FROM t WHERE EXISTS (FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2) m WHERE m.id + 2 = t.id)",
+            [(3,), (4,)],
+        ),
+        (
+            "SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) a MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) b",
+            [(1,)],
+        ),
         (
             (
-                "WITH a AS (SELECT * FROM t WHERE id > 1), b AS (FROM a MATCH_RECOGNIZE (2)) "
+                "SELECT id FROM (FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) WHERE id > 1) "
+                "MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)"
+            ),
+            [(2,)],
+        ),
+        (
+            (
+                "WITH a AS (SELECT * FROM t WHERE id > 1), b AS (FROM a MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)) "
                 "SELECT b.id FROM b JOIN a USING (id)"
             ),
             [(2,), (3,)],
         ),
-        ("WITH t AS (SELECT id * 10 AS id FROM t) SELECT * FROM t MATCH_RECOGNIZE (1)", [(10,)]),
+        ("WITH t AS (SELECT id * 10 AS id FROM t) SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(10,)]),
         (
             (
                 "WITH a AS (SELECT 1 AS x), b AS (SELECT 5 AS y) SELECT * FROM "
-                "(WITH a AS (SELECT y + 1 AS x FROM b) SELECT * FROM a MATCH_RECOGNIZE (1)), a"
+                "(WITH a AS (SELECT y + 1 AS x FROM b) SELECT * FROM a MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)), a"
             ),
             [(6, 1)],
         ),
         (
             (
                 "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 5) "
-                "SELECT max(x) FROM n MATCH_RECOGNIZE (3)"
+                "SELECT max(x) FROM n MATCH_RECOGNIZE (PATTERN (()) WITHIN 3)"
             ),
             [(3,)],
         ),
-        ("SELECT id FROM (t MATCH_RECOGNIZE (1) m JOIN t u USING (id))", [(1,)]),
+        ("SELECT id FROM (t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m JOIN t u USING (id))", [(1,)]),
         ("SELECT count(*) FROM t", [(4,)]),
         ("VALUES (1), (2);", [(1,), (2,)]),
         ("(SELECT 1)", [(1,)]),
-        ("SELECT '{', '''' FROM t MATCH_RECOGNIZE (1) -- }", [("{", "'")]),
+        ("SELECT '{', '''' FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) -- }", [("{", "'")]),
     ],
 )
 def test_a_clause_may_stand_wherever_a_table_may(text, expected):
@@ -96,24 +113,18 @@ def test_a_clause_may_stand_wherever_a_table_may(text, expected):
 
 
 def test_the_order_of_the_query_is_that_of_the_result():
-    assert rows("SELECT id FROM t MATCH_RECOGNIZE (3) ORDER BY id DESC") == [(3,), (2,), (1,)]
+    assert rows("SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3) ORDER BY id DESC") == [(3,), (2,), (1,)]
 
 
 def test_clauses_over_clauses_over_clauses():
-    text = "SELECT * FROM " + "(SELECT * FROM " * 50 + "t" + ") MATCH_RECOGNIZE (2)" * 50
+    text = "SELECT * FROM " + "(SELECT * FROM " * 50 + "t" + ") MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)" * 50
     assert rows(text) == [(1, 10.0), (2, 20.0)]
 
 
 def test_all_clauses_are_read_before_one_is_run():
-    seen = []
-    with pytest.raises(ZeroDivisionError):
-        run_sql(
-            "SELECT * FROM t MATCH_RECOGNIZE (1) a, t MATCH_RECOGNIZE (2) b",
-            tables=TABLES,
-            recognize=lambda clause, relation: 1 / 0,
-            read=lambda clause: seen.append(clause[0][clause[1] : clause[2]]),
-        )
-    assert seen == ["1", "2"]
+    text = "SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) a, t MATCH_RECOGNIZE (PATTERN (A) WITHIN 2) b"
+    with pytest.raises(QueryError, match="DEFINE is missing"):
+        run_sql(text, tables=TABLES, recognize=lambda clause, relation: 1 / 0)
 
 
 # ---------------------------------------------------------------------------- tables
@@ -123,7 +134,7 @@ def test_a_table_that_is_just_named_is_handed_over_as_it_is(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     seen = []
     found = run_sql(
-        "SELECT * FROM T AS x MATCH_RECOGNIZE (1) AS m",
+        "SELECT * FROM T AS x MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) AS m",
         tables=TABLES,
         recognize=lambda clause, relation: seen.append(relation) or relation,
     )
@@ -143,10 +154,10 @@ def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
     ids=["Arrow", "batches", "reader", "dicts"],
 )
 def test_tables_of_any_library_that_speaks_arrow(made):
-    assert rows("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE price > 1", {"t": made()}) == [(1,)]
+    assert rows("SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) WHERE price > 1", {"t": made()}) == [(1,)]
 
 
-@pytest.mark.parametrize("text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"])
+@pytest.mark.parametrize("text", ["SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)", "SELECT id, price FROM t"])
 def test_pandas_in_pandas_out(text):
     frame = EVENTS.to_pandas().set_index(pd.Index([5, 6, 7, 8], name="row"))
     found = run_sql(text, tables={"t": frame}, recognize=first_rows)
@@ -154,7 +165,7 @@ def test_pandas_in_pandas_out(text):
     assert list(found.columns) == ["id", "price"]
 
 
-@pytest.mark.parametrize("text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"])
+@pytest.mark.parametrize("text", ["SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)", "SELECT id, price FROM t"])
 def test_polars_in_polars_out(text):
     found = run_sql(text, tables={"t": pl.from_arrow(EVENTS)}, recognize=first_rows)
     assert isinstance(found, pl.DataFrame)
@@ -165,23 +176,23 @@ def test_a_relation_of_duckdb_in_a_relation_on_its_connection_out():
     connection = duckdb.connect()
     connection.register("given", EVENTS)
     tables = {"t": connection.table("given")}
-    found = run_sql("SELECT * FROM t MATCH_RECOGNIZE (2)", tables=tables, recognize=first_rows)
+    found = run_sql("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)", tables=tables, recognize=first_rows)
     assert isinstance(found, duckdb.DuckDBPyRelation)
     assert found.join(connection.table("given"), "id").project("id").fetchall() == [(1,), (2,)]
 
 
 def test_tables_of_several_libraries_give_arrow():
     tables = {"a": EVENTS.to_pandas(), "b": pl.from_arrow(EVENTS)}
-    assert rows("SELECT a.id FROM a JOIN b MATCH_RECOGNIZE (1) m USING (id)", tables) == [(1,)]
+    assert rows("SELECT a.id FROM a JOIN b MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m USING (id)", tables) == [(1,)]
 
 
 def test_without_tables_the_result_is_of_arrow():
-    assert rows("SELECT * FROM range(3) MATCH_RECOGNIZE (1)", None) == [(0,)]
+    assert rows("SELECT * FROM range(3) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", None) == [(0,)]
 
 
 def test_names_of_tables_may_be_anything_that_is_quoted():
     tables = {"my table": EVENTS, "Größe": EVENTS, "select": EVENTS}
-    text = 'SELECT a.id FROM "My Table" MATCH_RECOGNIZE (1) a, größe b, "SELECT" c LIMIT 1'
+    text = 'SELECT a.id FROM "My Table" MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) a, größe b, "SELECT" c LIMIT 1'
     assert rows(text, tables) == [(1,)]
 
 
@@ -253,37 +264,47 @@ def test_a_query_is_a_text():
 @pytest.mark.parametrize(
     ("text", "place", "problem", "hint"),
     [
-        ("SELECT * FROM tt MATCH_RECOGNIZE (1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
+        ("SELECT * FROM tt MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
         ("SELECT 'äö€', prize FROM t", "prize", "unknown column 'prize'", "did you mean 'price'?"),
-        ("SELECT prize FROM t MATCH_RECOGNIZE (1)", "prize", "unknown column 'prize'", "did you mean 'price'?"),
         (
-            "SELECT * FROM t, (SELECT * FROM t u WHERE u.id = t.id) MATCH_RECOGNIZE (1)",
+            "SELECT prize FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
+            "prize",
+            "unknown column 'prize'",
+            "did you mean 'price'?",
+        ),
+        (
+            "SELECT * FROM t, (SELECT * FROM t u WHERE u.id = t.id) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
             "t.id",
             "unknown table 't'",
             "runs separately",
         ),
         (
-            "SELECT * FROM t AS x MATCH_RECOGNIZE (1) WHERE x.id = 1",
+            "SELECT * FROM t AS x MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) WHERE x.id = 1",
             "x.id",
             "unknown table 'x'",
             "MATCH_RECOGNIZE (...) AS m",
         ),
-        ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo does not exist", None),
-        ("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE id = 'x'", "'x'", "convert string 'x'", None),
+        ("SELECT foo(id) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "foo(id)", "foo does not exist", None),
+        ("SELECT id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) WHERE id = 'x'", "'x'", "convert string 'x'", None),
         (
-            "SELECT match_number() FROM t MATCH_RECOGNIZE (1)",
+            "SELECT match_number() FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
             "match_number()",
             "MATCH_NUMBER() only works inside MATCH_RECOGNIZE",
             "MEASURES MATCH_NUMBER() AS n",
         ),
         (
-            "SELECT id, prev(price) FROM t MATCH_RECOGNIZE (1)",
+            "SELECT id, prev(price) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
             "prev(price)",
             "PREV() only works inside MATCH_RECOGNIZE",
             "MEASURES PREV(A.x) AS n",
         ),
-        ("SELECT 1 +", "+", "syntax error", None),
-        ("SELECT * FROM t MATCH_RECOGNIZE (1) GRUOP BY x y", "BY", "syntax error", None),
+        ("SELECT 1 +", "+", "'+' does not belong here", "something is missing"),
+        (
+            "SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) GRUOP BY x y",
+            "BY",
+            "'BY' does not belong here",
+            None,
+        ),
     ],
 )
 def test_errors_of_duckdb_point_into_the_text(text, place, problem, hint):
@@ -302,9 +323,13 @@ SAME = "the columns 'x' and 'X'{} have the same name: SQL ignores case"
     ("text", "place", "of"),
     [
         ("SELECT X FROM t", "t", " of t"),
-        ("SELECT y FROM (SELECT * FROM t) MATCH_RECOGNIZE (1)", "t", " of t"),
-        ("SELECT y FROM t MATCH_RECOGNIZE (1)", "t MATCH_RECOGNIZE (1)", " of MATCH_RECOGNIZE"),
-        ("SELECT 1 FROM t AS k(x, X, y) MATCH_RECOGNIZE (1)", "t AS k(x, X, y)", " of k"),
+        ("SELECT y FROM (SELECT * FROM t) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "t", " of t"),
+        (
+            "SELECT y FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
+            "t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
+            " of MATCH_RECOGNIZE",
+        ),
+        ("SELECT 1 FROM t AS k(x, X, y) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "t AS k(x, X, y)", " of k"),
         ('SELECT k.x FROM t k(x, "X")', 't k(x, "X")', " of k"),
         ("SELECT 1 FROM (SELECT y AS x, y AS X FROM t k(a, b)) q", "(SELECT y AS x, y AS X", " of q"),
         ("WITH k(x, X) AS (SELECT 1, 2) FROM k", None, ""),
@@ -320,11 +345,11 @@ def test_columns_that_differ_only_in_case_are_refused(text, place, of):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("SELECT * FROM t AS k(a, b) MATCH_RECOGNIZE (1)", [(1, 2, 3)]),
+        ("SELECT * FROM t AS k(a, b) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(1, 2, 3)]),
         ("SELECT b FROM t AS k(a, b)", [(2,)]),
         ("WITH t AS (SELECT 5 AS x) SELECT x FROM t", [(5,)]),
         ("SELECT id, ID FROM u", [(4, 4)]),
-        ("SELECT * FROM t MATCH_RECOGNIZE (1)", [(1, 2, 3)]),
+        ("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(1, 2, 3)]),
     ],
 )
 def test_columns_that_differ_only_in_case_may_be_renamed(text, expected):
@@ -336,7 +361,7 @@ def test_an_error_of_a_clause_points_at_the_clause():
         raise QueryError("be a pattern")
 
     with pytest.raises(QueryError) as error:
-        run_sql("SELECT * FROM t MATCH_RECOGNIZE (1)", tables=TABLES, recognize=recognize)
+        run_sql("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", tables=TABLES, recognize=recognize)
     assert "column 17" in str(error.value)
 
 
@@ -348,7 +373,7 @@ def test_deep_expressions_are_refused():
     "text",
     [
         "SELECT * FROM read_csv('{file}')",
-        "SELECT * FROM read_csv('{file}') MATCH_RECOGNIZE (1)",
+        "SELECT * FROM read_csv('{file}') MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",
         "SELECT * FROM '{file}'",
         "SELECT * FROM read_text('{file}')",
         "SELECT * FROM read_blob('{file}')",
@@ -373,7 +398,7 @@ def test_a_query_reads_and_writes_no_files(text, tmp_path):
 
 def test_a_query_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows("SELECT count(*) FROM t MATCH_RECOGNIZE (2)")
+    rows("SELECT count(*) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 2)")
     assert list(Path.cwd().iterdir()) == []
 
 
@@ -392,7 +417,7 @@ def test_queries_of_several_threads():
     found = []
 
     def ask():
-        found.append(rows("SELECT count(*) FROM t MATCH_RECOGNIZE (3)"))
+        found.append(rows("SELECT count(*) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3)"))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

@@ -10,9 +10,8 @@ import pyarrow as pa
 from ensue.analyzer.join_checks import check_archive_join
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.ir.archive_join import ArchiveJoinQuery
-from ensue.parser.row_pattern.clause import read_clause
-from ensue.parser.sql.clause_finder import parse_sql
 from ensue.parser.sql.clause_join import read_archive_join
+from ensue.parser.sql.sql_parser import parse_sql
 from ensue.reference import Event, compute_value, join_matches
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.event_table import create_schema
@@ -59,8 +58,7 @@ class Told:
         query, kinds = parse_sql(self.text), get_field_kinds(SCHEMA)
 
         def resolved(clause):
-            start, end = clause.body.start, clause.body.end
-            return check_row_pattern(read_clause(self.text, start, end, clause.table), kinds)
+            return check_row_pattern(clause.row_pattern, kinds)
 
         return read_archive_join(query, {"old": "old"}, resolved)
 

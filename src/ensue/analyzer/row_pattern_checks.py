@@ -383,8 +383,8 @@ class MatchEnd(Enum):
 def is_single_row(clause: RowPatternQuery) -> bool:
     """Whether a match is one row and independent of all others.
 
-    >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> is_single_row(read_clause_text("(PATTERN (A) DEFINE A AS A.x > PREV(A.x))"))
+    >>> from ensue.parser.sql.clause_parser import parse_clause
+    >>> is_single_row(parse_clause("(PATTERN (A) DEFINE A AS A.x > PREV(A.x))"))
     False
     """
     if not isinstance(_unwrap(clause.pattern), RowVariable):
@@ -495,8 +495,8 @@ def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
     The search starts at the first row of a partition, so a match depends on all rows before it,
     and on later rows until no longer match is preferred.
 
-    >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> clause = read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
+    >>> from ensue.parser.sql.clause_parser import parse_clause
+    >>> clause = parse_clause("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
     >>> print(compute_row_pattern_read_range(clause))
     from the first event of the key, 5 after
     """

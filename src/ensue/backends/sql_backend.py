@@ -15,11 +15,9 @@ from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import ROW, RowPatternQuery
+from ensue.optional_deps import require_extra
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.sql.clause_finder import parse_sql
-from ensue.parser.sql.clause_join import UnsupportedJoinError, find_archive_clauses, read_archive_join
-from ensue.parser.sql.sql_query import ClauseText, MatchClause, SqlQuery
-from ensue.parser.sql.sql_tokens import Dialect
+from ensue.parser.sql.sql_query import Dialect, MatchClause, SqlQuery, UnsupportedJoinError
 from ensue.schema import Schema
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones, plain_type
 
@@ -50,24 +48,19 @@ class SqlArchives:
 
 
 def join_archives(
-    query: SqlQuery,
-    tables: Mapping[str, Any],
-    session: Any,
-    read: Callable[[ClauseText], RowPatternQuery],
-    archived: SqlArchives,
+    query: SqlQuery, tables: Mapping[str, Any], session: Any, archived: SqlArchives
 ) -> tuple[Any, dict[str, Any]]:
     """Run a query whose clauses form an archive join.
 
     For any other query the result is None, with the archives that it names read as tables.
     """
+    from ensue.parser.sql.clause_join import find_archive_clauses, read_archive_join
+
     relations = _Relations(query, tables, session, archived)
     used = {name: real for name, real in archived.names.items() if name in query.names}
     if find_archive_clauses(query, archived.names):
         try:
-            dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
-            archive_join = read_archive_join(
-                query, archived.names, lambda clause: relations.resolve_clause(clause, read), dialect
-            )
+            archive_join = read_archive_join(query, archived.names, relations.resolve_clause)
             live = query.plain_table(query.clauses[0])
             return archived.correlate(archive_join, relations.get_relation(str(live))), {}
         except UnsupportedJoinError:
@@ -99,9 +92,9 @@ class _Relations:
         names = [n for c in self.query.clauses if (n := self.query.plain_table(c)) is not None]
         return any(getattr(self.get_relation(name), "isStreaming", False) for name in names)
 
-    def resolve_clause(self, clause: MatchClause, read: Callable[[ClauseText], RowPatternQuery]) -> RowPatternQuery:
-        """Read a clause and check it against the columns of its table."""
-        row_pattern = read(self.query.body(clause))
+    def resolve_clause(self, clause: MatchClause) -> RowPatternQuery:
+        """Check a clause against the columns of its table."""
+        row_pattern = clause.row_pattern
         name, zone = str(self.query.plain_table(clause)), None
         archive = self.archived.names.get(name.lower())
         relation = None if archive is not None else self.get_relation(name)
@@ -132,7 +125,7 @@ class _Relations:
 
 
 def _require_time(clause: RowPatternQuery, archive: str, schema: Schema) -> None:
-    """Raise MisfitError if ORDER BY does not begin with the time column of the archive."""
+    """Raise UnsupportedJoinError if ORDER BY does not begin with the time column of the archive."""
     first = clause.order[0] if clause.order else None
     if first is None or schema.intervals or first.expr != FieldRef(ROW, schema.end):
         raise UnsupportedJoinError(
@@ -149,14 +142,13 @@ def run_sql(
     tables: Mapping[str, Any] | None = None,
     spark: Any = None,
     recognize: MatchClauseFunction,
-    read: Callable[[ClauseText], RowPatternQuery] | None = None,
     archived: SqlArchives | None = None,
     parameters: Parameters = NO_PARAMETERS,
 ) -> Any:
     """Run a query and return its result in the dataframe library of its tables.
 
     `recognize` matches one clause over a relation: an Arrow table, or a DataFrame if the query
-    runs on Spark. `read` checks all clauses before the first one runs. `archived` holds the
+    runs on Spark. All clauses are parsed before the first one runs. `archived` holds the
     archives that the query may name, `parameters` the values of its `:names`.
     """
     if not isinstance(text, str):
@@ -173,18 +165,20 @@ def run_sql(
                     f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
                     "  hint: spark.createDataFrame(...) turns it into a DataFrame"
                 )
+    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
+        from ensue.parser.sql.sql_parser import parse_sql
+
     query = parse_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
-    if read is not None:
-        for clause in query.clauses:
-            read(query.body(clause))
+    for clause in query.clauses:
+        _ = clause.row_pattern
     parameters.require_used()
     session = None
     if on_spark:
         session = spark if spark is not None else next(iter(frames.values())).sparkSession
     archive_tables: dict[str, Any] = {}
-    if archived is not None and read is not None:
+    if archived is not None:
         archived.refuse(inputs)
-        result, archive_tables = join_archives(query, inputs, session, read, archived)
+        result, archive_tables = join_archives(query, inputs, session, archived)
         if result is not None:
             return convert_result(inputs, result)
     if session is None:

@@ -15,18 +15,18 @@ import pyarrow as pa
 
 from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
 from ensue.optional_deps import require_extra
-from ensue.parser.sql.clause_finder import INPUT_SCOPE_HINT, explain_clause_function
 from ensue.parser.sql.sql_query import (
-    ClauseText,
+    INPUT_SCOPE_HINT,
     MatchClause,
     RewrittenSql,
     SqlQuery,
     build_clause_input,
+    explain_clause_function,
     replace_clauses,
 )
 
 # Matches a clause over a relation.
-MatchClauseFunction = Callable[[ClauseText, Any], Any]
+MatchClauseFunction = Callable[[MatchClause, Any], Any]
 
 _MATCH_TABLE = "__ensue_match_"
 _MATCH_NAME = re.compile(rf'"?{_MATCH_TABLE}(\d+)"?')
@@ -66,7 +66,7 @@ def run(
 def match_clause(query: SqlQuery, clause: MatchClause, relation: Any, recognize: MatchClauseFunction) -> Any:
     """Match a clause; errors without a position point at the clause."""
     try:
-        return recognize(query.body(clause), relation)
+        return recognize(clause, relation)
     except QueryError as error:
         raise error.at(clause.keyword, query.text) from None
 

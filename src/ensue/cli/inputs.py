@@ -32,9 +32,7 @@ from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.subscription import Subscription
 from ensue.parser.parameters import Parameters
 from ensue.parser.query_files import SUFFIXES, is_file, is_file_name, suggest_file
-from ensue.parser.sql.clause_finder import claims_sql, parse_sql
-from ensue.parser.sql.sql_query import SqlQuery
-from ensue.parser.sql.sql_tokens import Dialect
+from ensue.parser.sql.sql_query import Dialect, SqlQuery, claims_sql
 
 Events = Any  # an Arrow table or a Spark DataFrame, or one for each event type
 _TYPED = re.compile(r"([^\W\d]\w*)=(.+)", re.DOTALL)
@@ -199,6 +197,8 @@ def read_query(
 
     text = read_query_text(argument)
     if claims_sql(text):
+        from ensue.parser.sql.sql_parser import parse_sql
+
         return parse_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB, parameters)
     folder = Path(argument).parent if is_file(argument) else None
     try:

@@ -18,8 +18,7 @@ from ensue.cli.options import get_text_options
 from ensue.cli.terminal import ExitCode, UsageError, format_count, get_output_console, print_notice
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.row_pattern import RowPatternQuery
-from ensue.parser.row_pattern.clause import read_clause
-from ensue.parser.sql.sql_query import ClauseText, MatchClause, SqlQuery
+from ensue.parser.sql.sql_query import MatchClause, SqlQuery
 
 _PATTERN_OPTIONS = (
     "timeouts", "flat", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
@@ -242,8 +241,7 @@ def parse_clauses(query: Sql) -> list[RowPatternQuery]:
     """Parse the clauses of a query; an invalid one raises."""
     if isinstance(query, RowPatternQuery):
         return [query]
-    bodies = map(query.body, query.clauses)
-    return [read_clause(b.text, b.start, b.end, b.table, b.parameters) for b in bodies]
+    return [clause.row_pattern for clause in query.clauses]
 
 
 def _explain_clauses(query: Sql, tables: Any, options: Namespace) -> list[str]:
@@ -270,7 +268,7 @@ def _explain_over_tables(
 
     texts: list[str] = []
 
-    def recognize(clause: ClauseText, relation: pa.Table) -> pa.Table:
+    def recognize(clause: MatchClause, relation: pa.Table) -> pa.Table:
         texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
         matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), ensue.Limits())
         return matched

@@ -14,6 +14,7 @@ from ensue.ir.query import Query
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.subscription import Subscription
 from ensue.ir.user_operator import UserOperator
+from ensue.optional_deps import require_extra
 from ensue.parser.definitions import parse_pattern_text
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.printing.pattern_printer import format_query
@@ -107,9 +108,10 @@ def _parse_opsl(text: str, _folder: Path | None = None, regions: Mapping[str, st
 
 
 def _parse_clause(text: str, _folder: Path | None = None, parameters: Parameters = NO_PARAMETERS) -> RowPatternQuery:
-    from ensue.parser.row_pattern.clause import read_clause_text
+    with require_extra("MATCH_RECOGNIZE", "sql"):
+        from ensue.parser.sql.clause_parser import parse_clause
 
-    return read_clause_text(text, parameters)
+    return parse_clause(text, parameters)
 
 
 def _show_pattern(query: AnyQuery) -> str:

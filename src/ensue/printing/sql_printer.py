@@ -36,8 +36,8 @@ Subsets = tuple[tuple[str, tuple[str, ...]], ...]
 def format_clause(clause: RowPatternQuery) -> str:
     """Prints a clause, one part per line.
 
-    >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> clause = read_clause_text("(pattern (a b+) define b as b.price>prev(b.price))")
+    >>> from ensue.parser.sql.clause_parser import parse_clause
+    >>> clause = parse_clause("(pattern (a b+) define b as b.price>prev(b.price))")
     >>> print(format_clause(clause))
     MATCH_RECOGNIZE (
       ONE ROW PER MATCH

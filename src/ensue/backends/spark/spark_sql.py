@@ -10,8 +10,15 @@ from ensue.backends.spark.spark_errors import get_condition, get_error_types, tr
 from ensue.backends.spark.stream_spec import OUTER_QUERIES, OuterQuery
 from ensue.backends.sql_tables import MatchClauseFunction, match_clause
 from ensue.errors import EnsueError, QueryError, Span, did_you_mean
-from ensue.parser.sql.clause_finder import INPUT_SCOPE_HINT, explain_clause_function
-from ensue.parser.sql.sql_query import MatchClause, RewrittenSql, SqlQuery, build_clause_input, replace_clauses
+from ensue.parser.sql.sql_query import (
+    INPUT_SCOPE_HINT,
+    MatchClause,
+    RewrittenSql,
+    SqlQuery,
+    build_clause_input,
+    explain_clause_function,
+    replace_clauses,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -126,9 +126,9 @@ def compile_clause(
 def get_key_column(key: PartitionKey) -> str:
     """Returns the column of a key: its own, or a computed one.
 
-    >>> from ensue.parser.row_pattern.clause import read_clause_text
+    >>> from ensue.parser.sql.clause_parser import parse_clause
     >>> text = "(PARTITION BY a, upper(b) AS c PATTERN (X) DEFINE X AS TRUE)"
-    >>> [get_key_column(key) for key in read_clause_text(text).partition]
+    >>> [get_key_column(key) for key in parse_clause(text).partition]
     ['a', '__key_...']
     """
     if key.column is not None:

@@ -17,7 +17,6 @@ from ensue.operators.row_match.compiled_clause import (
 )
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
 from ensue.options import Limits
-from ensue.parser.row_pattern.clause import read_clause_text
 from ensue.planner.planner_options import DEFAULT_OPTIONS
 from ensue.printing.sql_printer import format_clause
 from ensue.runtime.compiled_query import CompiledQuery
@@ -147,7 +146,9 @@ def describe_clause(query: RowPatternQuery) -> dict[str, Any]:
 
 def parse_clause(described: Mapping[str, Any], _operators: object) -> RowPatternQuery:
     """Parses a clause that a checkpoint describes."""
-    return read_clause_text(described["query"])
+    from ensue.parser.sql import clause_parser
+
+    return clause_parser.parse_clause(described["query"])
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
 """Parses joins of a MATCH_RECOGNIZE clause over live rows with clauses over archives."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from ensue.analyzer.join_checks import check_row_pattern_side
 from ensue.analyzer.row_pattern_checks import MatchEnd, find_match_ends
@@ -17,12 +16,10 @@ from ensue.ir.query import ReturnItem
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.traversal import get_conjuncts
-from ensue.parser.row_pattern.clause_splitter import tokenize_clause
-from ensue.parser.row_pattern.sql_expressions import TreePositions, build_sql_expression
-from ensue.parser.row_pattern.sqlglot_dialect import RowPatternDialect, bind_parameters
-from ensue.parser.sql.clause_finder import parse_sql
-from ensue.parser.sql.sql_query import MatchClause, SqlQuery, replace_clauses
-from ensue.parser.sql.sql_tokens import Dialect
+from ensue.parser.sql.sql_expressions import SyntaxTree, build_sql_expression
+from ensue.parser.sql.sql_parser import parse_sql
+from ensue.parser.sql.sql_query import MatchClause, SqlQuery, UnsupportedJoinError
+from ensue.parser.sql.sqlglot_dialect import bind_parameters
 
 Length = timedelta | int | float
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -170,14 +167,8 @@ _KINDS = {
     ("", "ANTI"): JoinKind.ANTI,
     ("LEFT", "ANTI"): JoinKind.ANTI,
 }
-_NAME = "__ensue_match_"
-
 # Parses a clause, with the columns of its table.
 ResolveClause = Callable[[MatchClause], RowPatternQuery]
-
-
-class UnsupportedJoinError(QueryError):
-    """Reports an unsupported join of a clause over an archive."""
 
 
 def find_archive_clauses(query: SqlQuery, archives: Mapping[str, object]) -> tuple[MatchClause, ...]:
@@ -189,15 +180,13 @@ def find_archive_clauses(query: SqlQuery, archives: Mapping[str, object]) -> tup
     )
 
 
-def read_archive_join(
-    query: SqlQuery, archives: Mapping[str, str], resolve: ResolveClause, dialect: Dialect = Dialect.DUCKDB
-) -> ArchiveJoinQuery:
+def read_archive_join(query: SqlQuery, archives: Mapping[str, str], resolve: ResolveClause) -> ArchiveJoinQuery:
     """Parses a live clause that is joined with archives, or raises an UnsupportedJoinError.
 
     `archives` maps names in lower case to the names of the archives.
     """
     try:
-        return _JoinParser(query, archives, resolve, dialect).read()
+        return _JoinReader(query, archives, resolve).read()
     except UnsupportedJoinError:
         raise
     except QueryError as error:
@@ -208,29 +197,26 @@ def read_archive_join(
 
 def parse_archive_join_text(text: str) -> ArchiveJoinQuery:
     """Parses a text that `format_archive_join` has printed."""
-    from ensue.parser.row_pattern.clause import read_clause
-
     query = parse_sql(text)
     tables = [str(clause.table) for clause in query.clauses[1:]]
-
-    def resolve(clause: MatchClause) -> RowPatternQuery:
-        return read_clause(text, clause.body.start, clause.body.end, clause.table)
-
-    return read_archive_join(query, {name.lower(): name for name in tables}, resolve)
+    return read_archive_join(query, {name.lower(): name for name in tables}, lambda clause: clause.row_pattern)
 
 
-@dataclass(slots=True)
-class _JoinParser:
-    query: SqlQuery
-    archives: Mapping[str, str]
-    resolve: ResolveClause
-    dialect: Dialect
-    sides: dict[str, RowPatternSide] = field(default_factory=dict)  # by alias in lower case
-    place: TreePositions | None = None
+class _JoinReader:
+    """Reads the tree of a query that joins clauses."""
+
+    def __init__(self, query: SqlQuery, archives: Mapping[str, str], resolve: ResolveClause) -> None:
+        self.query = query
+        self.archives = archives
+        self.resolve = resolve
+        self.sides: dict[str, RowPatternSide] = {}  # by alias in lower case
+        assert query.tree is not None
+        self.tree = SyntaxTree(bind_parameters(query.tree.copy(), query.parameters), query.span)
 
     def read(self) -> ArchiveJoinQuery:
-        query = self.query
-        tree = self._tree()
+        query, tree = self.query, self.tree.root
+        if not isinstance(tree, exp.Select):
+            raise self._misfit("it is more than one SELECT", query.span)
         for name, value in tree.args.items():
             if value and name not in _PARTS:
                 raise self._misfit(f"it has {name.rstrip('_').upper()}", self._span(value))
@@ -250,42 +236,16 @@ class _JoinParser:
         returns, columns = self._parse_returned(tree)
         return ArchiveJoinQuery(live, joins, returns, having, columns=columns, text=query.text)
 
-    def _tree(self) -> exp.Select:
-        """Parses the query with names in place of its clauses, so that positions stay."""
-        query = self.query
-
-        def placeholder(clause: MatchClause) -> str:
-            return f"{_NAME}{clause.number}".ljust(clause.whole.end - clause.whole.start)
-
-        text = replace_clauses(query, placeholder).text
-        if self.dialect is Dialect.SPARK and ('"' in text or "\\" in text):
-            raise self._misfit("it has a text in double quotes, or escapes", query.span)
-        try:
-            statements = RowPatternDialect().parse(text)
-        except (SqlglotError, RecursionError):
-            raise self._misfit("it contains other SQL", query.span) from None
-        tree = statements[0] if len(statements) == 1 else None
-        if not isinstance(tree, exp.Select):
-            raise self._misfit("it is more than one SELECT", query.span)
-        bind_parameters(tree, query.parameters, 0)
-        self.place = TreePositions(tree, tokenize_clause(text, 0, len(text)), Span(0, len(text)))
-        return tree
-
     def _span(self, value: object) -> Span:
-        assert self.place is not None
         if isinstance(value, list) and value:
             value = value[0]
-        return self.place.span(value) if isinstance(value, exp.Expr) else self.query.span
+        return self.tree.span(value) if isinstance(value, exp.Expr) else self.query.span
 
     def _clause(self, table: exp.Expr | None, around: exp.Expr) -> MatchClause:
-        name = table.name if isinstance(table, exp.Table) else ""
-        number = name.removeprefix(_NAME)
-        plain = isinstance(table, exp.Table) and not any(
-            value for key, value in table.args.items() if key not in ("this", "alias")
-        )
-        if not plain or not name.startswith(_NAME) or not number.isdigit():
+        others = [] if table is None else [key for key, value in table.args.items() if value]
+        if not isinstance(table, exp.Table) or not {"match"} <= set(others) <= {"this", "alias", "match"}:
             raise self._misfit("there is a table where a clause is expected", self._span(table or around))
-        clause = self.query.clauses[int(number) - 1]
+        clause = self.query.clauses[int(table.name) - 1]
         if clause.alias is None:
             raise self._misfit("a clause has no name: MATCH_RECOGNIZE (...) AS L", clause.keyword)
         return clause
@@ -296,7 +256,7 @@ class _JoinParser:
             raise self._misfit(f"two clauses are called {clause.alias}", clause.keyword)
         row_pattern = self.resolve(clause)
         names = {column.lower() for column in _columns(row_pattern)}
-        ids = MATCH_ID in self.query.names and MATCH_ID not in names
+        ids = clause.asks_ids and MATCH_ID not in names
         side = RowPatternSide(row_pattern, clause.alias, ids, str(clause.table))
         check_row_pattern_side(side)
         self.sides[clause.alias.lower()] = side
@@ -352,8 +312,7 @@ class _JoinParser:
         return tuple(returns), tuple(columns)
 
     def _expr(self, node: exp.Expr) -> Expr:
-        assert self.place is not None
-        return build_sql_expression(node, self.place, self._leaf)
+        return build_sql_expression(node, self.tree, self._leaf)
 
     def _leaf(self, node: exp.Expr, span: Span) -> Expr | None:
         if isinstance(node, exp.Anonymous) and find_row_aggregate(node.name.lower()) is not None:

@@ -1,15 +1,67 @@
 """Represents a SQL query with MATCH_RECOGNIZE clauses, and rewrites the SQL around them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ensue.errors import Span
+from ensue.errors import QueryError, Span
+from ensue.ir.row_pattern import RowPatternQuery
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.sql.sql_tokens import KEYWORD, Dialect, SqlToken, TokenKind, tokenize_sql
 
-# A colon after these is no parameter: x::int, {'a':b}, list[1:n]
-_OTHER_COLONS = "'\"`]):["
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from ensue.parser.sql.clause_parser import ClauseTokens
+
+KEYWORD = "MATCH_RECOGNIZE"
+INPUT_SCOPE_HINT = "the input of MATCH_RECOGNIZE runs separately: it cannot refer to tables outside of it"
+_CLAUSE_FUNCTIONS = {"MATCH_NUMBER": "", "CLASSIFIER": "", "PREV": "A.x", "NEXT": "A.x"}
+_QUERIES = {"SELECT", "WITH", "FROM", "VALUES", "TABLE"}
+# Comments, strings, quoted names and words.
+_PART = re.compile(
+    r"""--[^\n]* | /\*[\s\S]*?\*/ | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" | `[^`]*+` | (?P<word>\w+)""", re.VERBOSE
+)
+
+
+class Dialect(Enum):
+    """The SQL around the clauses; inside them, standard SQL applies."""
+
+    DUCKDB = "DuckDB"
+    SPARK = "Spark SQL"
+
+
+class UnsupportedJoinError(QueryError):
+    """Reports an unsupported join of a clause over an archive."""
+
+
+def claims_sql(text: str) -> bool:
+    """Whether a text is a SQL query with a MATCH_RECOGNIZE clause inside.
+
+    >>> claims_sql("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS true)")
+    True
+    >>> claims_sql("SEQ(A a, B b) WHERE a.name = 'MATCH_RECOGNIZE'"), claims_sql("SELECT 1")
+    (False, False)
+    """
+    words = (part["word"].upper() for part in _PART.finditer(text) if part["word"])
+    return next(words, "") in _QUERIES and KEYWORD in words
+
+
+def explain_clause_function(name: str) -> tuple[str, str] | None:
+    """Explains why a function of clauses fails outside of them, with a hint; None for others.
+
+    >>> print(*explain_clause_function("prev"), sep="; ")
+    PREV() only works inside MATCH_RECOGNIZE; make it a measure: MEASURES PREV(A.x) AS n
+    """
+    name = name.upper()
+    if name not in _CLAUSE_FUNCTIONS:
+        return None
+    return (
+        f"{name}() only works inside MATCH_RECOGNIZE",
+        f"make it a measure: MEASURES {name}({_CLAUSE_FUNCTIONS[name]}) AS n",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,32 +72,6 @@ class ParameterPosition:
     span: Span
     follows_in: bool = False  # x IN :names
     listed: bool = False  # x IN (1, :names)
-
-
-def find_parameters(tokens: Sequence[SqlToken], pairs: Mapping[int, int], text: str) -> Iterator[ParameterPosition]:
-    """Yields the parameters of a text, including those in clauses.
-
-    >>> from ensue.parser.sql.sql_tokens import tokenize_sql
-    >>> sql = "SELECT x::int, l[1:n] FROM t WHERE x > :low AND y IN (:names)"
-    >>> [place.name for place in find_parameters(*tokenize_sql(sql), sql)]
-    ['low', 'names']
-    """
-    lists: list[bool] = []
-    for number, token in enumerate(tokens):
-        before = tokens[number - 1] if number else None
-        if token.word == "(" and number in pairs:
-            lists.append(before is not None and before.word == "IN")
-        elif token.word == ")" and number in pairs:
-            lists.pop()
-        name = tokens[number + 1] if number + 1 < len(tokens) else None
-        if token.word != ":" or name is None or name.start != token.end:
-            continue
-        sign = text[token.start - 1 : token.start]
-        if name.kind is not TokenKind.WORD or sign.isalnum() or sign in ("_", *_OTHER_COLONS):
-            continue
-        follows_in = before is not None and before.word == "IN"
-        listed = bool(lists) and lists[-1] and before is not None and before.word in ("(", ",")
-        yield ParameterPosition(name.text, Span(token.start, name.end), follows_in, listed)
 
 
 @dataclass(slots=True)
@@ -68,7 +94,7 @@ class BoundParameters:
         return f"({joined})" if place.follows_in else joined
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MatchClause:
     """`<input> MATCH_RECOGNIZE (<body>) [AS alias]`."""
 
@@ -80,18 +106,15 @@ class MatchClause:
     table: str | None = None  # the input, if it is only a name
     input_alias: str | None = None
     alias: str | None = None  # the name after the clause
-
-
-class ClauseText(NamedTuple):
-    """The position of a clause's body in a text, and the name of its table."""
-
-    text: str
-    start: int
-    end: int
-    table: str | None
     asks_ids: bool = False  # the query names a column match_id
-    number: int = 1  # of the clause in its query
-    parameters: Parameters = NO_PARAMETERS
+    tokens: "ClauseTokens" = field(repr=False, compare=False, kw_only=True)
+
+    @cached_property
+    def row_pattern(self) -> RowPatternQuery:
+        """The clause itself; its columns may be qualified by the table before it."""
+        from ensue.parser.sql.clause_parser import parse_clause_tokens
+
+        return parse_clause_tokens(self.tokens, self.input_alias or self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +147,7 @@ class SqlQuery:
     only: MatchClause | None = None  # the query is SELECT * of this clause and nothing else
     places: tuple[ParameterPosition, ...] = ()  # of its parameters
     parameters: Parameters = field(default=NO_PARAMETERS, compare=False, repr=False)
+    tree: "exp.Expr | None" = field(default=None, compare=False, repr=False)  # with a table for each clause
 
     def list_visible_queries(self, position: int) -> tuple[WithClause, ...]:
         """Returns the named queries visible at a position, the innermost last."""
@@ -133,13 +157,6 @@ class SqlQuery:
             if with_.scope.start <= position < with_.scope.end
             and (known := tuple(q for q in with_.queries if q.span.end <= position))
         )
-
-    def body(self, clause: MatchClause) -> ClauseText:
-        """Returns the body of a clause; columns may be qualified by the table before it."""
-        table = clause.input_alias or clause.table
-        ids = "match_id" in self.names
-        body = clause.body
-        return ClauseText(self.text, body.start, body.end, table, ids, clause.number, self.parameters)
 
     def plain_table(self, clause: MatchClause) -> str | None:
         """Returns the table that is the whole input of a clause, unless it is a named query."""
@@ -172,7 +189,7 @@ class RewrittenSql:
 def replace_clauses(query: SqlQuery, named: NameRelation, mark: str | None = None) -> RewrittenSql:
     """Replaces the clauses of a query by names; parameters get the `mark` of the engine.
 
-    >>> from ensue.parser.sql.clause_finder import parse_sql
+    >>> from ensue.parser.sql.sql_parser import parse_sql
     >>> query = parse_sql("SELECT m.x FROM t MATCH_RECOGNIZE (PATTERN (A)) AS m WHERE m.x > 1")
     >>> replace_clauses(query, lambda clause: f"found_{clause.number}").text
     'SELECT m.x FROM found_1 AS m WHERE m.x > 1'
@@ -185,7 +202,7 @@ def build_clause_input(
 ) -> RewrittenSql:
     """Builds the query for the input of a clause, with all named queries visible there.
 
-    >>> from ensue.parser.sql.clause_finder import parse_sql
+    >>> from ensue.parser.sql.sql_parser import parse_sql
     >>> text = "WITH a AS (SELECT 1 AS x) SELECT * FROM a MATCH_RECOGNIZE (PATTERN (A))"
     >>> query = parse_sql(text)
     >>> build_clause_input(query, query.clauses[0], str).text
@@ -261,40 +278,3 @@ def _parts(piece: str | Span, places: tuple[ParameterPosition, ...]) -> Iterator
             yield place
             at = place.span.end
     yield Span(at, piece.end)
-
-
-_BEFORE = {"FROM", "JOIN", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE"}
-_LISTS = {"FROM", "JOIN"}
-_NO_LIST = {
-    "SELECT", "WHERE", "GROUP", "HAVING", "ORDER", "WINDOW", "QUALIFY", "LIMIT", "VALUES", "WITH",
-}  # fmt: skip
-
-
-def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str, ...]:
-    """Returns the names in table position; some may be named queries or no tables.
-
-    >>> find_table_names("WITH w AS (SELECT a, b FROM t x, u) SELECT c, d FROM w JOIN v USING (k)")
-    ('t', 'u', 'w', 'v')
-    """
-    tokens, pairs = tokenize_sql(text, dialect)
-    names: dict[str, None] = {}
-    lists = [False]  # whether a comma separates tables, by depth of parentheses
-    before, at = "", 0
-    while at < len(tokens):
-        token = tokens[at]
-        if before == KEYWORD and token.word == "(":
-            at, before = pairs[at] + 1, ")"  # the body of a clause names no tables
-            continue
-        if token.word == "(":
-            lists.append(lists[-1] and before in {*_LISTS, ",", "("})
-        elif token.word == ")":
-            lists.pop()
-        elif token.word in _LISTS:
-            lists[-1] = True
-        elif token.word in _NO_LIST:
-            lists[-1] = False
-        in_list = before in (",", "(") and lists[-1]
-        if token.name is not None and (before in _BEFORE or in_list):
-            names.setdefault(token.name)
-        before, at = token.word, at + 1
-    return tuple(names)

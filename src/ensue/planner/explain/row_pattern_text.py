@@ -17,8 +17,7 @@ from ensue.ir.row_pattern import (
     get_term_parts,
 )
 from ensue.planner.explain.plan_picture import LEGEND_WIDTH, MAX_NAME
-from ensue.planner.row_pattern_automaton import END, RowTransition
-from ensue.planner.row_pattern_plan import RowPatternPlan
+from ensue.planner.row_pattern_plan import END, RowPatternPlan, RowTransition
 from ensue.svg import LINE, Canvas, TreeBox, cut_text, draw_tree, measure_text, wrap_text
 
 _SKIPS = {

@@ -17,8 +17,7 @@ from ensue.ir.traversal import build_chain
 from ensue.ir.values import convert_to_nanoseconds
 from ensue.parser.calls import build_extract, build_ilike, rewrite_call
 from ensue.parser.expressions import parse_number, parse_timestamp
-from ensue.parser.row_pattern.clause_splitter import ClauseTokens
-from ensue.parser.row_pattern.sqlglot_dialect import build_depth_error
+from ensue.parser.sql.sqlglot_dialect import build_depth_error
 
 _FORMS = "INTERVAL '5' MINUTE, INTERVAL '5 minutes', INTERVAL '1 02:30' DAY TO MINUTE"
 _AMOUNT = r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
@@ -113,19 +112,19 @@ _UNSUPPORTED: dict[type[exp.Expr], tuple[str, str | None]] = {
 }
 
 
-class TreePositions:
-    """The positions of a syntax tree's nodes in the whole text.
+class SyntaxTree:
+    """A syntax tree, and the positions of its nodes in the whole text.
 
     sqlglot reports those of names, calls and constants; other nodes span their children.
     """
 
-    def __init__(self, tree: exp.Expr, tokens: ClauseTokens, whole: Span) -> None:
+    def __init__(self, root: exp.Expr, whole: Span) -> None:
+        self.root = root
         self.whole = whole  # the parsed text
-        self._tokens = tokens
         self._spans: dict[int, Span] = {}
-        for node in reversed(list(tree.dfs())):  # children first
+        for node in reversed(list(root.dfs())):  # children first
             if "start" in node.meta:
-                self._spans[id(node)] = self._reported_span(node)
+                self._spans[id(node)] = Span(node.meta["start"], node.meta["end"] + 1)
             if node.parent is not None and id(node) in self._spans:
                 inside = self._spans[id(node)]
                 self._spans[id(node.parent)] = inside.to(self._spans.get(id(node.parent)))
@@ -133,26 +132,12 @@ class TreePositions:
     def span(self, node: exp.Expr) -> Span:
         return self._spans.get(id(node), self.whole)
 
-    def _reported_span(self, node: exp.Expr) -> Span:
-        start, end = node.meta["start"], node.meta["end"] + 1
-        is_call = isinstance(node, exp.Func) and not isinstance(node, exp.Case)
-        offset = self.whole.start
-        return Span(start + offset, self._call_end(end + offset) if is_call else end + offset)
-
-    def _call_end(self, end: int) -> int:
-        """Returns the end of the call whose name ends here, before blanks or comments."""
-        text, closing = self._tokens.text, self._tokens.closing
-        opened = text.find("(", end)
-        while opened not in closing:  # inside a comment
-            opened = text.find("(", opened + 1)
-        return closing[opened] + 1
-
 
 # Builds a column or a function of row patterns; None for other nodes.
 ReadLeaf = Callable[[exp.Expr, Span], Expr | None]
 
 
-def build_sql_expression(node: exp.Expr, place: TreePositions, leaves: ReadLeaf, depth: int = 0) -> Expr:
+def build_sql_expression(node: exp.Expr, place: SyntaxTree, leaves: ReadLeaf, depth: int = 0) -> Expr:
     """Builds the expression of a syntax tree; `leaves` builds columns and row functions."""
     span = place.span(node)
     if depth > _DEEPEST:

@@ -1,13 +1,12 @@
 """Parses the expressions of a clause: row navigations, aggregates and values over them."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from ensue.analyzer.scopes import describe_argument_count
-from ensue.errors import QueryError, Span
+from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
 from ensue.ir.expression import Expr, FieldRef, Literal
 from ensue.ir.row_pattern import (
@@ -22,15 +21,33 @@ from ensue.ir.row_pattern import (
     RowOperand,
     RowSortKey,
 )
-from ensue.parser.row_pattern.clause_splitter import ClauseToken, ClauseTokens, PatternVariables
-from ensue.parser.row_pattern.sql_expressions import TreePositions, build_sql_expression
-from ensue.parser.row_pattern.sqlglot_dialect import bind_parameters, parse_sql_expression
+from ensue.parser.sql.sql_expressions import SyntaxTree, build_sql_expression
 
 LOGICAL_NAVIGATION = ("first", "last")
 PHYSICAL_NAVIGATION = ("prev", "next")
 MATCH_FUNCTIONS = (*LOGICAL_NAVIGATION, *PHYSICAL_NAVIGATION, "classifier", "match_number")
 _MOST_OFFSET = 10**9
 _WINDOW_FUNCTIONS = {"first_value": "FIRST", "last_value": "LAST", "lag": "PREV", "lead": "NEXT"}
+
+
+@dataclass(frozen=True, slots=True)
+class PatternVariables:
+    """The variables of a pattern, and its SUBSETs."""
+
+    variables: tuple[str, ...]
+    subsets: Mapping[str, tuple[str, ...]]
+
+    def members(self, name: str, span: Span) -> tuple[str, ...]:
+        """Returns the variables that a name stands for."""
+        if name in self.variables:
+            return (name,)
+        if name in self.subsets:
+            return self.subsets[name]
+        raise QueryError(
+            f"there is no variable '{name}' in the pattern",
+            hint=did_you_mean(name, (*self.variables, *self.subsets)),
+            span=span,
+        )
 
 
 @dataclass(slots=True)
@@ -53,7 +70,7 @@ class RowScope:
             )
 
 
-def fold_name(identifier: exp.Expr) -> str:
+def _fold_identifier(identifier: exp.Expr) -> str:
     """Returns the name of a variable: in upper case, unless it is quoted."""
     name = identifier.name
     return name if identifier.args.get("quoted") else name.upper()
@@ -63,10 +80,9 @@ def fold_name(identifier: exp.Expr) -> str:
 class RowExpressionReader:
     """Reads one expression of MEASURES or DEFINE, and collects what it reads from the match."""
 
-    place: TreePositions
+    tree: SyntaxTree
     names: PatternVariables
     define: bool
-    semantics_at: Mapping[int, str]
     operands: list[RowOperand] = field(default_factory=list)
 
     def leaf(self, node: exp.Expr, span: Span) -> Expr | None:
@@ -102,13 +118,8 @@ class RowExpressionReader:
 
     def _read_call_name(self, node: exp.Anonymous) -> tuple[str, str | None]:
         """Returns the called function in lower case, and RUNNING or FINAL if present."""
-        name, semantics = node.name, None
-        start = self.place.span(node).start
-        if start in self.semantics_at:
-            semantics = self.semantics_at[start]
-            name = re.sub(rf"(?i)^{semantics}_+", "", name)
-        lower = name.lower()
-        span = self.place.span(node)
+        lower, semantics = node.name.lower(), node.meta.get("semantics")
+        span = self.tree.span(node)
         if lower in _WINDOW_FUNCTIONS:
             raise QueryError(
                 f"{lower} is a window function",
@@ -139,15 +150,15 @@ class RowExpressionReader:
         if isinstance(node.this, exp.Star):
             raise QueryError("a whole row has no value", hint="only count takes it: count(A.*)", span=span)
         self._take(owner, argument, span)
-        return FieldRef(ROW, node.name, span=self.place.span(node.this))
+        return FieldRef(ROW, node.name, span=self.tree.span(node.this))
 
     def _take(self, owner: exp.Expr | None, scope: RowScope, span: Span) -> None:
         """Adds the rows of a variable, or of all variables."""
         if owner is None:
             scope.take("", (), span)
         else:
-            name = fold_name(owner)
-            scope.take(name, self.names.members(name, self.place.span(owner)), span)
+            name = _fold_identifier(owner)
+            scope.take(name, self.names.members(name, self.tree.span(owner)), span)
 
     def _classifier(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
         match node.expressions:
@@ -185,7 +196,7 @@ class RowExpressionReader:
                 raise _nesting_error(argument.what, name.upper(), span)
             return None
 
-        return build_sql_expression(node, self.place, leaf)
+        return build_sql_expression(node, self.tree, leaf)
 
     # ---- aggregates: `sum(A.price)`, `count(*)`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)`
 
@@ -243,16 +254,16 @@ class RowExpressionReader:
             raise QueryError(
                 f"{scope.what} needs a column, and only count takes whole rows",
                 hint=f"as in {scope.what}(A.price)",
-                span=self.place.span(star),
+                span=self.tree.span(star),
             )
-        self._take(owner, scope, self.place.span(star))
+        self._take(owner, scope, self.tree.span(star))
         return True
 
     def _order_key(self, key: exp.Expr, scope: RowScope) -> RowSortKey:
         if not isinstance(key, exp.Ordered):
-            return RowSortKey(self._inside(key, scope), span=self.place.span(key))
+            return RowSortKey(self._inside(key, scope), span=self.tree.span(key))
         descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-        return RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.place.span(key))
+        return RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.tree.span(key))
 
     def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
         name, semantics = self._read_call_name(node)
@@ -265,7 +276,7 @@ class RowExpressionReader:
         if isinstance(inner, exp.Anonymous):
             inner_name, inner_semantics = self._read_call_name(inner)
             if inner_name in LOGICAL_NAVIGATION:
-                inner_span = self.place.span(inner)
+                inner_span = self.tree.span(inner)
                 operand, offset = self._arguments(inner, inner_name, inner_span)
                 final = inner_semantics == "FINAL"
                 navigation = self._logical(operand, inner_name, offset or 0, final, inner_span)
@@ -288,13 +299,13 @@ class RowExpressionReader:
                 return inner, None
             case [inner, exp.Literal() as count] if not count.is_string and count.name.isdigit():
                 if len(count.name) > 10 or int(count.name) > _MOST_OFFSET:
-                    raise QueryError(f"an offset is at most {_MOST_OFFSET:,}", span=self.place.span(count))
+                    raise QueryError(f"an offset is at most {_MOST_OFFSET:,}", span=self.tree.span(count))
                 return inner, int(count.name)
             case [_, count]:
                 raise QueryError(
                     f"the offset of {name.upper()} must be a constant whole number, 0 or more",
                     hint=f"as in {name.upper()}(A.price, 2)",
-                    span=self.place.span(count),
+                    span=self.tree.span(count),
                 )
             case _:
                 raise QueryError(
@@ -348,36 +359,24 @@ def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
     )
 
 
-_SEMANTICS = ("RUNNING", "FINAL")
-_AFTER_COLUMNS = (
-    "AND", "OR", "IS", "IN", "NOT", "BETWEEN", "LIKE", "ILIKE", "THEN", "WHEN", "ELSE", "END",
-    "ASC", "DESC", "NULLS", "ORDER", "AS", "FROM", "FOR", "COLLATE", "AT", "ESCAPE",
-)  # fmt: skip
-_PREFIX = "_"  # joins RUNNING or FINAL with the function after it
+def read_value(tree: SyntaxTree, names: PatternVariables, define: bool) -> RowExpression:
+    """Reads an expression of MEASURES, or of DEFINE."""
+    reading = RowExpressionReader(tree, names, define)
+    expr = build_sql_expression(tree.root, tree, reading.leaf)
+    return RowExpression(expr, tuple(reading.operands), tree.whole)
 
 
-def read_value(
-    tokens: ClauseTokens, items: Sequence[ClauseToken], names: PatternVariables, define: bool
-) -> RowExpression:
-    """Parses an expression of MEASURES, or of DEFINE."""
-    tree, place, semantics_at = _syntax(tokens, items)
-    reading = RowExpressionReader(place, names, define, semantics_at)
-    expr = build_sql_expression(tree, place, reading.leaf)
-    return RowExpression(expr, tuple(reading.operands), place.whole)
-
-
-def read_columns(tokens: ClauseTokens, items: Sequence[ClauseToken], clause: str, table: str | None) -> Expr:
-    """Parses an expression over the columns of one row, of PARTITION BY or ORDER BY.
+def read_columns(tree: SyntaxTree, clause: str, table: str | None) -> Expr:
+    """Reads an expression over the columns of one row, of PARTITION BY or ORDER BY.
 
     Columns may be qualified by the name of the table.
     """
-    tree, place, _ = _syntax(tokens, items)
 
     def leaf(node: exp.Expr, span: Span) -> Expr | None:
         if isinstance(node, exp.Column):
             owner = node.args.get("table")
             if owner is not None and table is not None and owner.name.lower() == table.lower():
-                return FieldRef(ROW, node.name, span=place.span(node.this))
+                return FieldRef(ROW, node.name, span=tree.span(node.this))
             if owner is not None or isinstance(node.this, exp.Star):
                 raise QueryError(
                     f"{clause} uses columns of the table, without a variable",
@@ -394,42 +393,9 @@ def read_columns(tokens: ClauseTokens, items: Sequence[ClauseToken], clause: str
             )
         return None
 
-    return build_sql_expression(tree, place, leaf)
+    return build_sql_expression(tree.root, tree, leaf)
 
 
-def read_constant(tokens: ClauseTokens, items: Sequence[ClauseToken]) -> Expr:
-    """Parses an expression without columns, of WITHIN."""
-    tree, place, _ = _syntax(tokens, items)
-    return build_sql_expression(tree, place, lambda _node, _span: None)
-
-
-def _syntax(tokens: ClauseTokens, items: Sequence[ClauseToken]) -> tuple[exp.Expr, TreePositions, Mapping[int, str]]:
-    """Parses tokens to a tree with positions, and returns the positions of RUNNING and FINAL.
-
-    sqlglot parses the text without comments, in which `FINAL LAST(x)` has become one name.
-    """
-    span = Span(items[0].start, items[-1].end)
-    text = [" "] * (span.end - span.start)
-    semantics_at: dict[int, str] = {}
-    for index, token in enumerate(items):
-        start = token.start - span.start
-        text[start : start + len(token.text)] = token.text
-        if token.word in _SEMANTICS and _applies_to(items[index + 1 : index + 3], token):
-            end = items[index + 1].start - span.start
-            text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
-            semantics_at[token.start] = token.word
-    tree = bind_parameters(parse_sql_expression("".join(text), span.start), tokens.parameters, span.start)
-    return tree, TreePositions(tree, tokens, span), semantics_at
-
-
-def _applies_to(following: Sequence[ClauseToken], token: ClauseToken) -> bool:
-    """Whether RUNNING or FINAL applies to the function after it; else it is a column."""
-    if not following or not following[0].names or following[0].word in _AFTER_COLUMNS:
-        return False
-    if len(following) > 1 and following[0].kind == "word" and following[1].text == "(":
-        return True
-    raise QueryError(
-        f"{token.word} goes before FIRST, LAST or an aggregate",
-        hint=f"write {token.word} LAST(...)",
-        span=token.span.to(following[0].span),
-    )
+def read_constant(tree: SyntaxTree) -> Expr:
+    """Reads an expression without columns, of WITHIN."""
+    return build_sql_expression(tree.root, tree, lambda _node, _span: None)
