@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -122,7 +122,7 @@ def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
     for work in workload.works:
         for prepared in work.expected:
             warn_if_expensive(prepared)
-    _require_rocksdb(frame)
+    use_rocksdb(frame.sparkSession)
     warn_of_whole_streams(workload)
     several = isinstance(matches, SeveralMatches)
     STREAM_SPECS.put(matches if several else next(iter(matches.values())), spec)
@@ -199,15 +199,14 @@ def select_events(watched: WatermarkedFrame, chain: Pipeline, cut: float | None 
     return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 
-def _require_rocksdb(frame: DataFrame) -> None:
+def use_rocksdb(session: SparkSession) -> None:
     """Use RocksDB, the only state store of transformWithState, instead of Spark's default."""
-    conf = frame.sparkSession.conf
     name = "spark.sql.streaming.stateStore.providerClass"
-    if "HDFSBackedStateStoreProvider" in (conf.get(name) or ""):
-        conf.set(name, _ROCKSDB)
+    if "HDFSBackedStateStoreProvider" in (session.conf.get(name) or ""):
+        session.conf.set(name, _ROCKSDB)
         changes = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-        if conf.get(changes, None) is None:
-            conf.set(changes, "true")
+        if session.conf.get(changes, None) is None:
+            session.conf.set(changes, "true")
 
 
 # ------------------------------------------------------------------------------ in the workers
