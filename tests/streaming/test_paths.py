@@ -81,7 +81,7 @@ def test_a_delta_table_of_a_name_that_is_read_as_another_is_refused_at_once(tmp_
 
 
 def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
-    from ensue.backends.spark import stream_sources as spark_sources
+    from ensue.backends.spark import event_sources as spark_sources
     from ensue.backends.spark.paths import escape_path
 
     frame = spark_sources.read_folder(session, escape_path(folder), "parquet")

@@ -135,18 +135,18 @@ def open_streams(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> Any:
     """Open the stream as a DataFrame, or as one for each event type."""
-    from ensue.backends.spark import stream_sources
+    from ensue.backends.spark import event_sources
 
-    columns = None if schema is None else stream_sources.parse_columns(schema)
+    columns = None if schema is None else event_sources.parse_columns(schema)
 
     def open_source(source: Source) -> Any:
         match source:
             case WatchedFolder(path, form):
-                return stream_sources.read_folder(session, path, form, columns, spelling)
+                return event_sources.read_folder(session, path, form, columns, spelling)
             case TopicSource(servers, name):
-                return stream_sources.read_kafka(session, servers, name, columns, spelling)
+                return event_sources.read_kafka(session, servers, name, columns, spelling)
             case RateSource(rows):
-                return stream_sources.read_rate(session, rows)
+                return event_sources.read_rate(session, rows)
             case _:
                 assert_never(source)
 

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone, spark_schema
+from ensue.backends.spark.event_sources import parse_time_columns
 from ensue.backends.spark.session import collect
-from ensue.backends.spark.spark_text import parse_time_columns
 from ensue.engine.sampling import EventCounts, sample_statistics
 from ensue.errors import EventError
 from ensue.functions.datetime import is_utc

@@ -1,15 +1,23 @@
-"""Reads CSV and JSON files on Spark, and parses text columns by the rules of `text_columns`."""
+"""Reads event files, topics and generated streams as DataFrames.
+
+Text columns are typed by the rules of `text_columns`, as on Arrow.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
+
+from ensue.backends import text_files
 from ensue.backends.input_tables import find_text_times
+from ensue.backends.spark.arrow_types import arrow_schema
+from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
 from ensue.backends.text_columns import (
-    CENTURY_PIVOT,
     DEFAULT_TEXT_OPTIONS,
-    MONTHS,
-    SHORT_MONTHS,
     TIME_KINDS,
     CellKind,
     CellTest,
@@ -20,79 +28,175 @@ from ensue.backends.text_columns import (
     infer_cell_kind,
     select_time_kinds,
 )
-from ensue.backends.text_files import warn_text_times
-from ensue.errors import EventError
+from ensue.errors import EventError, RunnerError
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
+SAMPLE_RECORDS = 1_000  # records of a topic from which its columns are inferred
+TRIAL_KEYS = 100
+_SCALA = "2.13"
+
+# ------------------------------------------------------------------------- batches
 
 
-def normalize_times(times: "Column") -> "Column":
+def read_events(
+    session: SparkSession, path: str, form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> DataFrame:
+    """Read a file or folder of events; `form` is csv, tsv, json or parquet."""
+    if form != "parquet":
+        return read_text_events(session, [path], form, spelling)
+    with translate_errors(f"cannot read events from {path}: ", EventError):
+        return session.read.parquet(path)
+
+
+def read_text_events(
+    session: SparkSession, paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> DataFrame:
+    """Read text files with common column types."""
+    with translate_errors(f"cannot read events from {', '.join(paths)}: ", EventError):
+        if form == "json":
+            return read_json(session, paths, spelling)
+        return read_csv(session, paths, form, spelling)
+
+
+# ------------------------------------------------------------------------- streams
+
+
+def read_folder(
+    session: SparkSession,
+    path: str,
+    form: str,
+    schema: StructType | None = None,
+    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+) -> DataFrame:
+    """Stream the existing and future files of a folder; `form` is csv, tsv, json or parquet.
+
+    Without a schema the columns are inferred from the existing files.
+    """
+    columns = schema or read_events(session, path, form, spelling).schema
+    if schema is None and form != "parquet":
+        # read times without a zone as UTC, as watermarks are
+        columns = replace_types(columns, lambda f: isinstance(f.dataType, TimestampNTZType), TimestampType())
+    with translate_errors(f"cannot read a stream from {path}: ", EventError):
+        match form:
+            case "csv" | "tsv":
+                separator = spelling.between(form)
+                return read_csv_stream(session, path, separator, columns, spelling)
+            case "json":
+                texts = replace_times_by_text(columns, spelling)
+                frame = session.readStream.schema(texts).json(path)
+                return cast_to_schema(frame, columns, spelling)
+            case _:
+                return session.readStream.schema(columns).parquet(path)
+
+
+def read_kafka(
+    session: SparkSession,
+    servers: str,
+    topic: str,
+    schema: StructType | None = None,
+    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+) -> DataFrame:
+    """Stream a topic of JSON values from its first record on.
+
+    Without a schema the columns are inferred from its first records.
+    """
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    try:
+        columns = _infer_columns(session, options) if schema is None else schema
+        records = session.readStream.format("kafka").options(**options).load()
+    except get_error_types() as error:
+        message = str(translate_error(error))
+        if "data source: kafka" in message or "DATA_SOURCE_NOT_FOUND" in message:
+            connector = f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{session.version}"
+            raise RunnerError(
+                "this Spark has no Kafka connector\n"
+                f"  hint: --packages {connector} if Maven has that release, otherwise --jars with "
+                "those of another one; docs/kafka.md names them"
+            ) from None
+        raise EventError(f"cannot read the topic {topic} at {servers}: {message}") from None
+    if schema is None:
+        # columns with a time format are text in the sample
+        columns = replace_types(columns, lambda f: spelling.requires_format(f.name), TimestampType())
+    texts = replace_times_by_text(columns, spelling)
+    value = sql.from_json(sql.col("value").cast("string"), texts)
+    return cast_to_schema(records.select(value.alias("event")).select("event.*"), columns, spelling)
+
+
+def _infer_columns(session: SparkSession, options: dict[str, str]) -> StructType:
+    records = session.read.format("kafka").options(**options).load()
+    values = records.selectExpr("cast(value as string) as value").limit(SAMPLE_RECORDS).collect()
+    texts = [row.value for row in values if row.value is not None]
+    if not texts:
+        raise EventError(
+            f"the topic {options['subscribe']} is empty, so its columns are not known\n"
+            '  hint: give them with --schema "ts timestamp, type string, ..."'
+        )
+    # PySpark only accepts JSON texts as an RDD
+    sample = session.read.option("inferTimestamp", "true").json(session.sparkContext.parallelize(texts, 1))
+    if sample.columns == ["_corrupt_record"]:
+        raise EventError(f"the values of the topic {options['subscribe']} are not JSON objects: {texts[0][:60]!r}")
+    return sample.schema
+
+
+def read_rate(session: SparkSession, rows: int) -> DataFrame:
+    """Generate a test stream of `rows` events a second: ts, type (A, B, C), key and value.
+
+    Type, key and value are pseudo-random functions of the event number.
+    """
+    numbered = session.readStream.format("rate").option("rowsPerSecond", rows).load()
+    number = sql.col("value")
+
+    def pick(seed: int, below: int) -> "sql.Column":  # type: ignore[name-defined]
+        return sql.pmod(sql.xxhash64(number, sql.lit(seed)), sql.lit(below))
+
+    return numbered.select(
+        sql.col("timestamp").alias("ts"),
+        sql.substring(sql.lit("ABC"), pick(1, 3).cast("int") + 1, sql.lit(1)).alias("type"),
+        pick(2, TRIAL_KEYS).alias("key"),
+        (pick(3, 10_000) / 100).alias("value"),
+    )
+
+
+def parse_columns(text: str) -> StructType:
+    """Parse columns declared as in SQL: `ts timestamp, type string`."""
+    problem = "it names no columns"
+    try:
+        declared = StructType.fromDDL(text)
+        if isinstance(declared, StructType):  # a text such as `int` is a type without columns
+            return declared
+    except get_error_types() as error:
+        problem = str(translate_error(error))
+    raise EventError(
+        f"the schema {text!r} cannot be read: {problem}\n"
+        '  hint: write it like "ts timestamp, type string, price double"'
+    )
+
+
+# ------------------------------------------------------------------------- times as text
+
+
+def normalize_times(times: Column) -> Column:
     """Normalize times for Spark: dashes in the date, and seconds before a zone."""
-    from pyspark.sql import functions as sql
-
     dashed = sql.translate(times, "/", "-")
     return sql.regexp_replace(dashed, r"([T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", "$1:00$2")
 
 
-def to_iso_form(column: "Column", format: TimeFormat) -> "Column":
+def to_iso_form(column: Column, format: TimeFormat) -> Column:
     """Convert texts of a time format to ISO; a text without that format becomes NULL."""
-    from pyspark.sql import functions as sql
 
-    expression = format.expression()
-    part = {name: sql.regexp_extract(column, expression, number) for number, name in enumerate(format.parts, 1)}
-    if "Y" in part:
-        year = part["Y"]
-    else:
-        short = part["y"].try_cast("int")
-        year = sql.when(short < CENTURY_PIVOT, short + 2000).otherwise(short + 1900).cast("string")
-    month = _pad_two(part["m"]) if "m" in part else _named_month(part)
-    clock = [_hour(part), *(_pad_two(part[n]) if n in part else sql.lit("00") for n in "MS")]
-    iso = sql.concat(sql.concat_ws("-", year, month, _pad_two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock))
-    if "f" in part:
-        iso = sql.concat(iso, sql.lit("."), part["f"])
-    if "z" in part:
-        iso = sql.concat(iso, part["z"])
-    return sql.when(column.rlike(expression), iso)
+    def convert(texts: pa.Array) -> pa.Array:
+        return text_files.to_iso_form(texts, format)
 
-
-def _hour(part: "dict[str, Column]") -> "Column":
-    from pyspark.sql import functions as sql
-
-    if "H" in part:
-        return _pad_two(part["H"])
-    if "I" not in part:
-        return sql.lit("00")
-    hour = part["I"].try_cast("int") % 12
-    afternoon = sql.lower(part["p"]) == "pm"
-    return _pad_two(sql.when(afternoon, hour + 12).otherwise(hour).cast("string"))
-
-
-def _named_month(part: "dict[str, Column]") -> "Column":
-    from pyspark.sql import functions as sql
-
-    names, texts = (SHORT_MONTHS, part["b"]) if "b" in part else (MONTHS, part["B"])
-    index = sql.array_position(sql.array(*map(sql.lit, names)), sql.lower(texts))
-    return _pad_two(index.cast("string"))
-
-
-def _pad_two(texts: "Column") -> "Column":
-    from pyspark.sql import functions as sql
-
-    return sql.lpad(texts, 2, "0")
+    return sql.arrow_udf(convert, "string")(column)
 
 
 def parse_time_columns(events: Any, time: str | tuple[str, str], *, drop: bool) -> Any:
     """Parse the time columns of DataFrames that hold text, in the session's zone if they have
     none. An unreadable time raises an error, or becomes NULL with `drop`."""
-    from ensue.backends.spark.arrow_types import arrow_schema
-
     frames = events if isinstance(events, Mapping) else {"": events}
     texts = {name: find_text_times(arrow_schema(f.schema), time) for name, f in frames.items()}
     if not any(texts.values()):
         return events
-    warn_text_times(sorted({column for columns in texts.values() for column in columns}))
+    text_files.warn_text_times(sorted({column for columns in texts.values() for column in columns}))
     parsed = {
         name: frame.withColumns({c: _parse_time(c, drop=drop) for c in texts[name]}) if texts[name] else frame
         for name, frame in frames.items()
@@ -100,9 +204,7 @@ def parse_time_columns(events: Any, time: str | tuple[str, str], *, drop: bool) 
     return parsed if isinstance(events, Mapping) else parsed[""]
 
 
-def _parse_time(name: str, *, drop: bool) -> "Column":
-    from pyspark.sql import functions as sql
-
+def _parse_time(name: str, *, drop: bool) -> Column:
     column = _column(name)
     text = sql.trim(column)
     looks = text.rlike(CellTest.TIMESTAMP.value) | text.rlike(CellTest.DATE.value)
@@ -140,15 +242,15 @@ _SAMPLE = 200
 
 
 def read_csv(
-    session: "SparkSession", paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> "DataFrame":
+    session: SparkSession, paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> DataFrame:
     """Read CSV files, with column types inferred from the cells of all files."""
     frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
     union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     return _infer_types(union, ", ".join(paths), spelling)
 
 
-def _read_rows(session: "SparkSession", path: str, separator: str, spelling: TextFileOptions) -> "DataFrame":
+def _read_rows(session: SparkSession, path: str, separator: str, spelling: TextFileOptions) -> DataFrame:
     options: dict[str, Any] = CSV_OPTIONS | {"sep": separator, "multiLine": _has_multiline_cells(session, path)}
     first = session.read.csv(path, **(options | {"header": False})).head(1)
     if not first:
@@ -157,7 +259,7 @@ def _read_rows(session: "SparkSession", path: str, separator: str, spelling: Tex
     return session.read.csv(path, **options)
 
 
-def _infer_types(frame: "DataFrame", path: str, spelling: TextFileOptions, *, only_times: bool = False) -> "DataFrame":
+def _infer_types(frame: DataFrame, path: str, spelling: TextFileOptions, *, only_times: bool = False) -> DataFrame:
     """Convert the text columns to their inferred types."""
     frame = replace_null_words(frame, spelling)
     _require_texts(frame, path, spelling)
@@ -168,10 +270,8 @@ def _infer_types(frame: "DataFrame", path: str, spelling: TextFileOptions, *, on
     return cast_columns(frame, column_kinds, formatted)
 
 
-def replace_null_words(frame: "DataFrame", spelling: TextFileOptions) -> "DataFrame":
+def replace_null_words(frame: DataFrame, spelling: TextFileOptions) -> DataFrame:
     """Replace the words for missing values by NULL."""
-    from pyspark.sql import functions as sql
-
     if not spelling.nulls:
         return frame
     return frame.withColumns(
@@ -179,13 +279,11 @@ def replace_null_words(frame: "DataFrame", spelling: TextFileOptions) -> "DataFr
     )
 
 
-def _texts(frame: "DataFrame") -> list[str]:
-    from pyspark.sql.types import StringType
-
+def _texts(frame: DataFrame) -> list[str]:
     return [f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)]
 
 
-def _require_texts(frame: "DataFrame", path: str, spelling: TextFileOptions) -> None:
+def _require_texts(frame: DataFrame, path: str, spelling: TextFileOptions) -> None:
     texts = _texts(frame)
     for field in frame.schema.fields:
         if spelling.requires_format(field.name) and field.name not in texts:
@@ -196,10 +294,8 @@ def _require_texts(frame: "DataFrame", path: str, spelling: TextFileOptions) -> 
             )
 
 
-def _parse_formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Column]":
+def _parse_formatted(frame: DataFrame, spelling: TextFileOptions) -> dict[str, Column]:
     """Parse the columns that have, or must have, the time format."""
-    from pyspark.sql import functions as sql
-
     format = spelling.time_format
     if format is None:
         return {}
@@ -219,7 +315,7 @@ def _parse_formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str
     return parsed
 
 
-def parse_formatted_times(column: "Column", spelling: TextFileOptions) -> "Column":
+def parse_formatted_times(column: Column, spelling: TextFileOptions) -> Column:
     """Parse a text column by the time format; other texts become NULL."""
     assert spelling.time_format is not None
     kind = CellKind.INSTANT if spelling.time_format.zoned else CellKind.TIMESTAMP
@@ -227,24 +323,20 @@ def parse_formatted_times(column: "Column", spelling: TextFileOptions) -> "Colum
 
 
 def read_csv_stream(
-    session: "SparkSession",
+    session: SparkSession,
     path: str,
     separator: str,
-    schema: "StructType",
+    schema: StructType,
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
-) -> "DataFrame":
+) -> DataFrame:
     """Read existing and future CSV files of a folder; a cell of another type is NULL."""
-    from pyspark.sql.types import StringType
-
     text = replace_types(schema, lambda _: True, StringType())
     options: dict[str, Any] = CSV_OPTIONS | {"sep": separator, "multiLine": True, "mode": "PERMISSIVE"}
     frame = session.readStream.schema(text).csv(path, **options)
     return cast_to_schema(frame, schema, spelling)
 
 
-def cast_to_schema(
-    frame: "DataFrame", schema: "StructType", spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> "DataFrame":
+def cast_to_schema(frame: DataFrame, schema: StructType, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> DataFrame:
     """Cast a frame to a schema; a text of another type becomes NULL."""
     frame = replace_null_words(frame, spelling)
     texts, formatted_times = _texts(frame), _list_time_columns(schema, spelling)
@@ -262,13 +354,13 @@ def cast_to_schema(
     )
 
 
-def _cast_declared(field: "StructField") -> "Column":
+def _cast_declared(field: StructField) -> Column:
     column = _column(field.name)
     dated = field.dataType.typeName().startswith(("timestamp", "date"))
     return (normalize_times(column) if dated else column).try_cast(field.dataType)
 
 
-def _list_time_columns(schema: "StructType", spelling: TextFileOptions) -> set[str]:
+def _list_time_columns(schema: StructType, spelling: TextFileOptions) -> set[str]:
     """Return the timestamp columns that the time format applies to."""
     if spelling.time_format is None:
         return set()
@@ -276,42 +368,34 @@ def _list_time_columns(schema: "StructType", spelling: TextFileOptions) -> set[s
     return {name for name in times if spelling.requires_format(name) or not spelling.times}
 
 
-def replace_times_by_text(schema: "StructType", spelling: TextFileOptions) -> "StructType":
+def replace_times_by_text(schema: StructType, spelling: TextFileOptions) -> StructType:
     """Replace the timestamp columns that the time format applies to by text columns."""
-    from pyspark.sql.types import StringType
-
     formatted_times = _list_time_columns(schema, spelling)
     return replace_types(schema, lambda field: field.name in formatted_times, StringType())
 
 
-def replace_types(schema: "StructType", matches: "Callable[[StructField], bool]", type: "DataType") -> "StructType":
+def replace_types(schema: StructType, matches: Callable[[StructField], bool], type: DataType) -> StructType:
     """Replace the types of the matching columns."""
-    from pyspark.sql.types import StructField, StructType
-
     return StructType([StructField(f.name, type) if matches(f) else f for f in schema.fields])
 
 
-def _has_multiline_cells(session: "SparkSession", path: str) -> bool:
+def _has_multiline_cells(session: SparkSession, path: str) -> bool:
     """Whether a quoted cell may span lines; files without such cells are read in parallel."""
-    from pyspark.sql import functions as sql
-
     unquoted = sql.replace(sql.col("value"), sql.lit('"'), sql.lit(""))
     quotes = sql.length("value") - sql.length(unquoted)
     return bool(session.read.text(path).where(quotes % 2 == 1).head(1))
 
 
 def read_json(
-    session: "SparkSession", paths: Sequence[str], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> "DataFrame":
+    session: SparkSession, paths: Sequence[str], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> DataFrame:
     """Read JSON files with one object a line. Of text columns, only times are converted."""
     frame = session.read.json(list(paths), mode="FAILFAST")
     return _infer_types(frame, ", ".join(paths), spelling, only_times=True)
 
 
-def infer_kinds(frame: "DataFrame", path: str) -> dict[str, CellKind]:
+def infer_kinds(frame: DataFrame, path: str) -> dict[str, CellKind]:
     """Infer the types of the text columns in one pass."""
-    from pyspark.sql import functions as sql
-
     names = _texts(frame)
     # the first cells rule out most types, and each test of all cells costs
     first = frame.select(*map(_column, names)).head(_SAMPLE) if names else []
@@ -347,19 +431,17 @@ def _kind(values: Mapping[str, Any], number: int, name: str, path: str) -> CellK
 
 
 def cast_columns(
-    frame: "DataFrame", kinds: Mapping[str, CellKind], parsed: "Mapping[str, Column] | None" = None
-) -> "DataFrame":
+    frame: DataFrame, kinds: Mapping[str, CellKind], parsed: Mapping[str, Column] | None = None
+) -> DataFrame:
     """Cast text columns to their types; a cell of another type becomes NULL."""
     converted = {n: _cast(_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
     return frame.withColumns(converted | dict(parsed or {}))
 
 
-def _cast(column: "Column", kind: CellKind) -> "Column":
+def _cast(column: Column, kind: CellKind) -> Column:
     dated = kind is CellKind.DATE or kind in TIME_KINDS
     return (normalize_times(column) if dated else column).try_cast(_TYPES[kind])
 
 
-def _column(name: str) -> "Column":
-    from pyspark.sql import functions as sql
-
+def _column(name: str) -> Column:
     return sql.col(f"`{name.replace('`', '``')}`")
