@@ -202,7 +202,7 @@ def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
 
 
 def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.backends.spark.start import start_without_waiting
+    from ensue.backends.spark.start import start
 
     since = None if options.since is None else _parse_time(options.since)
     gap = "allow" if options.allow_gap else "refuse"
@@ -210,7 +210,7 @@ def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> An
     every = None
     if options.every is not None:
         every = f"{_parse_length('--every', options.every)} milliseconds"
-    return start_without_waiting(
+    return start(
         matches, target, checkpoint=checkpoint, late=options.late, every=every, once=options.once, history=history
     )
 

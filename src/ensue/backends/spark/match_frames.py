@@ -15,7 +15,7 @@ from ensue.backends.spark.session import freeze_loaded_code
 from ensue.engine.state_format import deserialize_table
 from ensue.projection.grouping import ResultFinisher
 from ensue.runtime.query_spec import Name
-from ensue.runtime.tasks.wire_format import LATE_EVENTS
+from ensue.runtime.tasks.wire_format import Control
 from ensue.runtime.workload import Workload
 from ensue.vector.take import create_empty_table
 
@@ -81,8 +81,8 @@ class SeveralMatches(Mapping[Name, DataFrame]):
     """A DataFrame of matches for each output, by name, in the order of the queries.
 
     One DataFrame, `packed`, computes all of them: rows of an output number and a table of matches
-    as bytes. The DataFrame of an output filters it, so collecting two of them computes all queries
-    twice, unless they are cached with `cache`.
+    as bytes, and of a stream also control messages. The DataFrame of an output filters it, so
+    collecting two of them computes all queries twice, unless they are cached with `cache`.
     """
 
     def __init__(
@@ -140,14 +140,14 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         if name not in self.schemas:
             raise KeyError(name)
         number = list(self.schemas).index(name)
-        matches = _unpack(packed, number, self.schemas[name])
+        matches = _unpack(packed.filter(sql.col("query") == number), self.schemas[name])
         finished = self.finished.get(name)
         return matches if finished is None else build_result_frame(matches, finished)
 
     def late_events(self, packed: DataFrame) -> DataFrame:
         """Unpack the late events."""
         assert self.late is not None
-        return _unpack(packed, LATE_EVENTS, self.late)
+        return _unpack(packed.filter(sql.col("control") == str(Control.LATE)), self.late)
 
 
 def build_frames(workload: Workload, packed: DataFrame) -> Frames:
@@ -155,7 +155,8 @@ def build_frames(workload: Workload, packed: DataFrame) -> Frames:
     if workload.is_single and len(workload.outputs) == 1:
         (output,) = workload.outputs
         unpack = UnpackMatches(output.schema, workload.source.came if workload.deliver_late else None)
-        return {output.name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
+        delivered = packed.filter(sql.col("query").isNotNull() | (sql.col("control") == str(Control.LATE)))
+        return {output.name: delivered.mapInArrow(unpack, spark_schema(unpack.result))}
     return SeveralMatches.from_packed(workload, packed)
 
 
@@ -164,9 +165,8 @@ def get_single_frame(frames: Frames) -> DataFrame:
     return frames.packed if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
 
 
-def _unpack(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
-    selected = packed.filter(sql.col("query") == number)
-    return selected.mapInArrow(UnpackMatches(schema), spark_schema(schema))
+def _unpack(packed: DataFrame, schema: pa.Schema) -> DataFrame:
+    return packed.mapInArrow(UnpackMatches(schema), spark_schema(schema))
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class UnpackMatches:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                table = self._rows(deserialize_table(row["matches"]), late=row["query"] == LATE_EVENTS)
+                table = self._rows(deserialize_table(row["matches"]), late=row["control"] == Control.LATE)
                 yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
 

@@ -22,7 +22,7 @@ from ensue.backends.spark.spark_errors import get_condition, get_error_types, tr
 from ensue.errors import EventError, RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.query_spec import Name
-from ensue.runtime.tasks.wire_format import ARCHIVED, LATE_EVENTS
+from ensue.runtime.tasks.wire_format import Control
 
 _NO_TABLE_YET = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 _SHOWN = 5  # columns listed in an error
@@ -287,19 +287,19 @@ def make_archiving_step(
     """
 
     def commit_files(batch: DataFrame, number: int) -> None:
-        rows = batch.filter(sql.col("query") == ARCHIVED).select("matches").collect()
+        rows = batch.filter(sql.col("control") == str(Control.ARCHIVED)).select("matches").collect()
         files = [AddedFile.read(bytes(row[0]).decode()) for row in rows]
         if not commit(archive, files, writer, number):
             remove_files(archive.place, files)  # an earlier attempt has archived the same events
 
-    return make_delivery_by_query(outputs, sinks, aside, ARCHIVED, commit_files)
+    return make_delivery_by_query(outputs, sinks, aside, Control.ARCHIVED, commit_files)
 
 
 def make_delivery_by_query(
     outputs: SeveralMatches,
     sinks: Mapping[Name, Sink],
     aside: Sink | None,
-    extra: int | None = None,
+    extra: Control | None = None,
     deliver_extra: BatchStep | None = None,
 ) -> BatchStep:
     """Make the step that writes the matches of each query to its sink, and late events to `aside`.
@@ -312,11 +312,12 @@ def make_delivery_by_query(
         cached = batch.persist()
         try:
             # reads all rows, so that every task advances
-            present = {row[0] for row in cached.select("query").distinct().collect()}
-            if LATE_EVENTS in present and aside is not None:
+            kinds = sql.coalesce(sql.col("control"), sql.col("query").cast("string"))
+            present = {row[0] for row in cached.select(kinds).distinct().collect()}
+            if Control.LATE in present and aside is not None:
                 aside(outputs.late_events(cached), number)
             for output, name in enumerate(outputs):
-                if output in present or (deliver_extra is not None and len(outputs) == 1):
+                if str(output) in present or (deliver_extra is not None and len(outputs) == 1):
                     sinks[name](outputs.unpack(cached, name), number)
             if deliver_extra is not None and extra in present:
                 deliver_extra(cached, number)

@@ -21,7 +21,7 @@ from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.load_shedding import build_shed_schema
-from ensue.runtime.tasks.wire_format import SHED
+from ensue.runtime.tasks.wire_format import Control
 from ensue.runtime.workload import Workload
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
@@ -223,10 +223,10 @@ def make_shedding_step(
     unpack = UnpackShed.from_workload(workload)
 
     def deliver_shed(batch: DataFrame, number: int) -> None:
-        shed = batch.filter(sql.col("query") == SHED)
+        shed = batch.filter(sql.col("control") == str(Control.SHED))
         losses(shed.mapInArrow(unpack, spark_schema(unpack.schema)), number)
 
-    return make_delivery_by_query(outputs, sinks, aside, SHED, deliver_shed)
+    return make_delivery_by_query(outputs, sinks, aside, Control.SHED, deliver_shed)
 
 
 def require_load_shedding(workload: Workload) -> None:

@@ -1,4 +1,4 @@
-"""The arguments that rebuild a stream, and the archive versions that it is pinned to.
+"""What is known of streaming DataFrames, and the archive versions that a stream is pinned to.
 
 A stream keeps the archive versions, and the end of its own archive, that it started with, so that
 a repeated micro-batch finds the same matches. They are stored beside the checkpoint before the
@@ -21,22 +21,12 @@ from ensue.archives.file_archive import FileArchive
 from ensue.backends.spark.paths import read_text_file, write_text_file
 from ensue.errors import EventError, StateError
 from ensue.options import ArchiveWriter
-from ensue.runtime.source_schema import SourceOptions
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks.watermark import convert_length
 from ensue.runtime.workload import Workload
 
 OuterQuery = Callable[[DataFrame], DataFrame]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class StreamSpec:
-    """The arguments of `ensue.match` from which a stream is built."""
-
-    workload: Workload
-    frame: DataFrame
-    source_options: SourceOptions
 
 
 class FrameRegistry(Generic[T]):
@@ -57,21 +47,7 @@ class FrameRegistry(Generic[T]):
         return default if reference is None or reference() is not frames else value
 
 
-STREAM_SPECS = FrameRegistry[StreamSpec | None]()  # of the results of `ensue.match`
 OUTER_QUERIES = FrameRegistry[OuterQuery | None]()  # None: several streaming clauses
-
-
-def get_stream_spec(matches: object, what: str) -> StreamSpec:
-    """Return the spec of a result of `ensue.match`, which the argument `what` needs."""
-    spec = STREAM_SPECS.get(matches, None)
-    if spec is None:
-        raise EventError(
-            f"{what} needs the result of ensue.match for a stream, but these matches were "
-            "changed since\n"
-            "  hint: pass them unchanged; a function as output gets each micro-batch and can "
-            "change it there"
-        )
-    return spec
 
 
 # ------------------------------------------------------------------------- the outer SQL query
@@ -98,24 +74,25 @@ ARCHIVE_ROWS = 50_000  # recent events of a key group that are archived together
 
 @dataclass(frozen=True)
 class PinnedStream:
-    """A stream with pinned archive versions."""
+    """The workload of a stream with pinned archive versions."""
 
-    spec: StreamSpec
+    workload: Workload
     writer: str | None  # the name under which it commits to its own archive
 
     @property
     def archive(self) -> FileArchive:
         """The archive that the stream writes."""
-        return _get_own_archive(self.spec.workload)
+        return _get_own_archive(self.workload)
 
 
-def pin_archives(spec: StreamSpec, checkpoint: str, writing: ArchiveWriter | None) -> PinnedStream:
+def pin_archives(
+    session: SparkSession, workload: Workload, checkpoint: str, writing: ArchiveWriter | None
+) -> PinnedStream:
     """Pin a stream to the archive versions of its checkpoint, or store them in a new one."""
-    spec = replace(spec, workload=_with_own_archive(spec.workload, writing))
-    workload, session = spec.workload, spec.frame.sparkSession
+    workload = _with_own_archive(workload, writing)
     settings: dict[str, Any]
     if not workload.archive_set.archives:
-        return PinnedStream(spec, None)
+        return PinnedStream(workload, None)
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     writer = None if workload.archive_set.own is None else _writer(session, place, checkpoint)
     if writer is not None:
@@ -138,7 +115,7 @@ def pin_archives(spec: StreamSpec, checkpoint: str, writing: ArchiveWriter | Non
         archiving = ArchiveSink(_get_own_archive(workload), settings["rows"], age)
         archive_set = replace(workload.archive_set, archiving=archiving)
         workload = replace(workload, archive_set=archive_set)
-    return PinnedStream(replace(spec, workload=workload), writer)
+    return PinnedStream(workload, writer)
 
 
 def _with_own_archive(workload: Workload, writing: ArchiveWriter | None) -> Workload:
