@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
-from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library
-from ensue.backends.input_tables import to_arrow_table
+from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, to_arrow_table
 from ensue.backends.sql_tables import MatchClauseFunction, run
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery

@@ -119,7 +119,7 @@ def _group_files(
 
 def to_spark_path(file: EventFile) -> str:
     """Check a local file or folder and return its path for Spark; other URLs are not checked."""
-    from ensue.backends.spark.paths import escape_path
+    from ensue.backends.spark.stream_folders import escape_path
 
     if "://" in file.path:
         return file.path

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.backends.spark.paths import StreamFolder, require_separate
+from ensue.backends.spark.stream_folders import StreamFolder, require_separate
 from ensue.cli import hierarchy_output
 from ensue.cli.options import get_text_options, parse_length, parse_parameters
 from ensue.cli.query_text import read_pattern

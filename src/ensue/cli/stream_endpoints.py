@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 import ensue
 from ensue.backends.event_files import FORMATS, EventFile, list_visible_files
-from ensue.backends.spark.paths import escape_path
+from ensue.backends.spark.stream_folders import escape_path
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
 from ensue.cli.event_files import resolve_event_files
 from ensue.cli.terminal import UsageError

@@ -18,7 +18,7 @@ from ensue.archives.archive import Archive
 from ensue.archives.delta_writer import claim, require_same_archive
 from ensue.archives.factory import reopen_archive
 from ensue.archives.file_archive import FileArchive
-from ensue.backends.spark.paths import read_text_file, write_text_file
+from ensue.backends.spark.stream_folders import read_text_file, write_text_file
 from ensue.errors import EventError, StateError
 from ensue.options import ArchiveWriter
 from ensue.runtime.stage import ArchiveSink

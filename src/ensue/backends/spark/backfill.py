@@ -20,11 +20,9 @@ from pyspark.sql import functions as sql
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.backfill_events import HistoryEvents, read_history, require_not_ahead
 from ensue.backends.spark.batch import chunk_batches
-from ensue.backends.spark.checkpoint_files import has_commits
 from ensue.backends.spark.flush import finish_state, has_state
 from ensue.backends.spark.frames import build_key_group_column, build_relevance_filter, is_without_time, quote_name
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
-from ensue.backends.spark.paths import escape_path, read_text_file, write_text_file
 from ensue.backends.spark.state_store import (
     MESSAGE_COLUMNS,
     build_message_row,
@@ -34,6 +32,7 @@ from ensue.backends.spark.state_store import (
     select_results,
 )
 from ensue.backends.spark.stream import StreamPlan
+from ensue.backends.spark.stream_folders import escape_path, has_commits, read_text_file, write_text_file
 from ensue.errors import EventError, StateError
 from ensue.options import History
 from ensue.runtime.pipeline import Pipeline

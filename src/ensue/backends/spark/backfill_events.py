@@ -17,7 +17,7 @@ from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
 from ensue.archives.factory import open_archive
 from ensue.archives.memory_archive import TableArchive
 from ensue.archives.parquet_metadata import read_last_end
-from ensue.backends.input_tables import as_table
+from ensue.backends.dataframe_libs import as_table
 from ensue.backends.live_backend import to_engine_time
 from ensue.backends.spark.arrow_types import arrow_schema, spark_schema
 from ensue.backends.spark.dataframe_archives import FrameArchive

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from ensue.backends import text_files
-from ensue.backends.input_tables import find_text_times
+from ensue.backends.dataframe_libs import find_text_times
 from ensue.backends.spark.arrow_types import arrow_schema
 from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
 from ensue.backends.text_columns import (

@@ -13,11 +13,16 @@ from pyspark.sql import functions as sql
 
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.batch import STAGE_SCHEMA, pack_stage_rows
-from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames
-from ensue.backends.spark.paths import ReadableCheckpoint, get_local_folder, make_readable
 from ensue.backends.spark.spark_errors import translate_errors
 from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, get_stage_keys, read_message, select_results
+from ensue.backends.spark.stream_folders import (
+    ReadableCheckpoint,
+    check_checkpoint,
+    get_local_folder,
+    has_commits,
+    make_readable,
+)
 from ensue.errors import StateError
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.job_fingerprint import parse_stage

@@ -22,12 +22,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.checkpoint_files import check_checkpoint
-from ensue.backends.spark.paths import get_local_folder, normalize_path
 from ensue.backends.spark.session import freeze_loaded_code, get_or_create_session, silence_init_worker
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
 from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count
 from ensue.backends.spark.stream import get_task_cache, use_rocksdb
+from ensue.backends.spark.stream_folders import check_checkpoint, get_local_folder, normalize_path
 from ensue.errors import EnsueError, RunnerError, StateError
 from ensue.runtime.tasks.task_state import TaskCache, TaskStateStore
 

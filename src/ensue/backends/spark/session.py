@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ensue.backends.spark.paths import normalize_path
 from ensue.backends.spark.spark_errors import translate_errors
+from ensue.backends.spark.stream_folders import normalize_path
 from ensue.errors import RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.stage import MicroBatch

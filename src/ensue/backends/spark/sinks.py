@@ -17,8 +17,8 @@ from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_writer import AddedFile, remove_files
 from ensue.backends.spark.frames import quote_name
 from ensue.backends.spark.match_frames import SeveralMatches
-from ensue.backends.spark.paths import escape_path, get_local_folder, normalize_path
 from ensue.backends.spark.spark_errors import get_condition, get_error_types, translate_error
+from ensue.backends.spark.stream_folders import escape_path, get_local_folder, normalize_path
 from ensue.errors import EventError, RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.query_spec import Name

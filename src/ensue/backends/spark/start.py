@@ -16,17 +16,8 @@ from pyspark.sql.types import StructType
 from ensue.backends.spark.archive_pins import get_outer_query, pin_archives
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
-from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.flush import get_next_batch, remaining
 from ensue.backends.spark.match_frames import LATE_COLUMN, SeveralMatches, build_frames, get_single_frame
-from ensue.backends.spark.paths import (
-    StreamFolder,
-    get_local_folder,
-    name_folders,
-    normalize_path,
-    require_readable,
-    require_separate,
-)
 from ensue.backends.spark.sinks import (
     FULL_SCAN_SINKS,
     BatchStep,
@@ -39,6 +30,16 @@ from ensue.backends.spark.sinks import (
 )
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
 from ensue.backends.spark.stream import STREAM_PLANS, get_stream_plan
+from ensue.backends.spark.stream_folders import (
+    StreamFolder,
+    check_checkpoint,
+    get_local_folder,
+    has_commits,
+    name_folders,
+    normalize_path,
+    require_readable,
+    require_separate,
+)
 from ensue.backends.spark.stream_progress import (
     BatchProgress,
     StreamTotals,
