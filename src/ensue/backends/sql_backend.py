@@ -111,7 +111,7 @@ class _Relations:
         elif self.session is None:
             arrow = relation.schema
         else:
-            from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone
+            from ensue.backends.spark.frames import arrow_schema, get_session_zone
 
             arrow, zone = arrow_schema(relation.schema), get_session_zone(self.session)
         kinds, zones = get_field_kinds(arrow), get_time_zones(arrow, zone)

@@ -17,11 +17,16 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as sql
 
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.backfill_events import HistoryEvents, read_history, require_not_ahead
 from ensue.backends.spark.batch import chunk_batches
 from ensue.backends.spark.flush import finish_state, has_state
-from ensue.backends.spark.frames import build_key_group_column, build_relevance_filter, is_without_time, quote_name
+from ensue.backends.spark.frames import (
+    build_key_group_column,
+    build_relevance_filter,
+    get_column,
+    is_without_time,
+    spark_schema,
+)
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
 from ensue.backends.spark.state_store import (
     MESSAGE_COLUMNS,
@@ -195,7 +200,7 @@ def _with_key_groups(frame: DataFrame, chain: Pipeline) -> DataFrame:
     if condition is not None:
         frame = frame.filter(condition | is_without_time(chain.source.shape, chain.types))
         key_group = sql.when(condition, key_group).otherwise(PASSING)
-    names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
+    names = [get_column(name) for name in chain.source.arrow.names]
     return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 

@@ -11,7 +11,6 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark import frames
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import CoPartitioning, SplitArchives, reject_large_tables
 from ensue.backends.spark.frames import (
     build_relevance_filter,
@@ -19,6 +18,7 @@ from ensue.backends.spark.frames import (
     is_without_time,
     key_columns,
     read_frame,
+    spark_schema,
     warn_of_whole_streams,
 )
 from ensue.backends.spark.match_frames import OUTPUT_ROWS, Frames, SeveralMatches, build_result_frame

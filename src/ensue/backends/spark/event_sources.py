@@ -13,8 +13,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from ensue.backends import text_files
-from ensue.backends.dataframe_libs import find_text_times
-from ensue.backends.spark.arrow_types import arrow_schema
+from ensue.backends.spark.frames import get_column, normalize_times
 from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
 from ensue.backends.text_columns import (
     DEFAULT_TEXT_OPTIONS,
@@ -174,12 +173,6 @@ def parse_columns(text: str) -> StructType:
 # ------------------------------------------------------------------------- times as text
 
 
-def normalize_times(times: Column) -> Column:
-    """Normalize times for Spark: dashes in the date, and seconds before a zone."""
-    dashed = sql.translate(times, "/", "-")
-    return sql.regexp_replace(dashed, r"([T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", "$1:00$2")
-
-
 def to_iso_form(column: Column, format: TimeFormat) -> Column:
     """Convert texts of a time format to ISO; a text without that format becomes NULL."""
 
@@ -187,33 +180,6 @@ def to_iso_form(column: Column, format: TimeFormat) -> Column:
         return text_files.to_iso_form(texts, format)
 
     return sql.arrow_udf(convert, "string")(column)
-
-
-def parse_time_columns(events: Any, time: str | tuple[str, str], *, drop: bool) -> Any:
-    """Parse the time columns of DataFrames that hold text, in the session's zone if they have
-    none. An unreadable time raises an error, or becomes NULL with `drop`."""
-    frames = events if isinstance(events, Mapping) else {"": events}
-    texts = {name: find_text_times(arrow_schema(f.schema), time) for name, f in frames.items()}
-    if not any(texts.values()):
-        return events
-    text_files.warn_text_times(sorted({column for columns in texts.values() for column in columns}))
-    parsed = {
-        name: frame.withColumns({c: _parse_time(c, drop=drop) for c in texts[name]}) if texts[name] else frame
-        for name, frame in frames.items()
-    }
-    return parsed if isinstance(events, Mapping) else parsed[""]
-
-
-def _parse_time(name: str, *, drop: bool) -> Column:
-    column = _column(name)
-    text = sql.trim(column)
-    looks = text.rlike(CellTest.TIMESTAMP.value) | text.rlike(CellTest.DATE.value)
-    read = sql.when(looks, normalize_times(text).try_cast("timestamp"))
-    if drop:
-        return read
-    problem = f"' in column '{name}' is not an ISO time such as 2026-03-14T09:30:00Z"
-    message = sql.concat(sql.lit("'"), column, sql.lit(problem))
-    return sql.when(column.isNotNull() & read.isNull(), sql.raise_error(message).cast("timestamp")).otherwise(read)
 
 
 # ------------------------------------------------------------------------- files
@@ -264,7 +230,7 @@ def _infer_types(frame: DataFrame, path: str, spelling: TextFileOptions, *, only
     frame = replace_null_words(frame, spelling)
     _require_texts(frame, path, spelling)
     formatted = _parse_formatted(frame, spelling)
-    others = frame.select(*(_column(n) for n in frame.columns if n not in formatted))
+    others = frame.select(*(get_column(n) for n in frame.columns if n not in formatted))
     column_kinds = infer_kinds(others, path) if others.columns else {}
     column_kinds = select_time_kinds(column_kinds) if only_times else column_kinds
     return cast_columns(frame, column_kinds, formatted)
@@ -275,7 +241,7 @@ def replace_null_words(frame: DataFrame, spelling: TextFileOptions) -> DataFrame
     if not spelling.nulls:
         return frame
     return frame.withColumns(
-        {name: sql.when(~_column(name).isin(*spelling.nulls), _column(name)) for name in _texts(frame)}
+        {name: sql.when(~get_column(name).isin(*spelling.nulls), get_column(name)) for name in _texts(frame)}
     )
 
 
@@ -300,11 +266,11 @@ def _parse_formatted(frame: DataFrame, spelling: TextFileOptions) -> dict[str, C
     if format is None:
         return {}
     texts = [name for name in _texts(frame) if spelling.requires_format(name) or not spelling.times]
-    parsed = {name: parse_formatted_times(_column(name), spelling) for name in texts}
+    parsed = {name: parse_formatted_times(get_column(name), spelling) for name in texts}
     if not parsed:
         return {}
-    known = [sql.count(_column(name)) for name in texts]
-    first_bad = [sql.min(sql.when(parsed[name].isNull(), _column(name))) for name in texts]
+    known = [sql.count(get_column(name)) for name in texts]
+    first_bad = [sql.min(sql.when(parsed[name].isNull(), get_column(name))) for name in texts]
     (row,) = frame.agg(*known, *first_bad).collect()
     for name, count, bad in zip(texts, row[: len(texts)], row[len(texts) :], strict=True):
         if spelling.requires_format(name):
@@ -343,19 +309,19 @@ def cast_to_schema(frame: DataFrame, schema: StructType, spelling: TextFileOptio
     return frame.select(
         *(
             (
-                parse_formatted_times(_column(field.name), spelling).cast(field.dataType)
+                parse_formatted_times(get_column(field.name), spelling).cast(field.dataType)
                 if field.name in formatted_times
                 else _cast_declared(field)
             ).alias(field.name)
             if field.name in texts
-            else _column(field.name)
+            else get_column(field.name)
             for field in schema.fields
         )
     )
 
 
 def _cast_declared(field: StructField) -> Column:
-    column = _column(field.name)
+    column = get_column(field.name)
     dated = field.dataType.typeName().startswith(("timestamp", "date"))
     return (normalize_times(column) if dated else column).try_cast(field.dataType)
 
@@ -398,10 +364,10 @@ def infer_kinds(frame: DataFrame, path: str) -> dict[str, CellKind]:
     """Infer the types of the text columns in one pass."""
     names = _texts(frame)
     # the first cells rule out most types, and each test of all cells costs
-    first = frame.select(*map(_column, names)).head(_SAMPLE) if names else []
+    first = frame.select(*map(get_column, names)).head(_SAMPLE) if names else []
     aggregates: list[Column] = []
     for number, name in enumerate(names):
-        column = _column(name)
+        column = get_column(name)
         aggregates.append(sql.count(column).alias(f"{number} known"))
         for question in find_passed_tests(row[number] for row in first):
             aggregates.append(sql.every(column.rlike(question.value)).alias(f"{number} {question}"))
@@ -434,14 +400,10 @@ def cast_columns(
     frame: DataFrame, kinds: Mapping[str, CellKind], parsed: Mapping[str, Column] | None = None
 ) -> DataFrame:
     """Cast text columns to their types; a cell of another type becomes NULL."""
-    converted = {n: _cast(_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
+    converted = {n: _cast(get_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
     return frame.withColumns(converted | dict(parsed or {}))
 
 
 def _cast(column: Column, kind: CellKind) -> Column:
     dated = kind is CellKind.DATE or kind in TIME_KINDS
     return (normalize_times(column) if dated else column).try_cast(_TYPES[kind])
-
-
-def _column(name: str) -> Column:
-    return sql.col(f"`{name.replace('`', '``')}`")

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.batch import STAGE_SCHEMA, pack_stage_rows
+from ensue.backends.spark.frames import spark_schema
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames
 from ensue.backends.spark.spark_errors import translate_errors
 from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, get_stage_keys, read_message, select_results

@@ -9,8 +9,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DoubleType, FloatType
 
 from ensue.analyzer.aggregation import ResultSortKey
-from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.frames import quote_name
+from ensue.backends.spark.frames import get_column, spark_schema
 from ensue.backends.spark.session import freeze_loaded_code
 from ensue.engine.state_format import deserialize_table
 from ensue.projection.grouping import ResultFinisher
@@ -34,11 +33,11 @@ def build_result_frame(matches: DataFrame, finished: ResultFinisher) -> DataFram
         rows = matches
     if finishing.order or finishing.whole.first is not None:
         order = [_build_sort_column(key) for key in finishing.order]
-        rows = rows.orderBy(*order, *(sql.col(quote_name(name)) for name in finished.times))
+        rows = rows.orderBy(*order, *(get_column(name) for name in finished.times))
     if finishing.whole.first is not None:
         rows = rows.limit(finishing.whole.first)
     shown = finished.shown
-    return rows.select(*(sql.col(quote_name(shown[name])).alias(name) for name in shown))
+    return rows.select(*(get_column(shown[name]).alias(name) for name in shown))
 
 
 def _equal(matches: DataFrame, name: str) -> Column:
@@ -49,7 +48,7 @@ def _equal(matches: DataFrame, name: str) -> Column:
 
 
 def _build_sort_column(key: ResultSortKey) -> Column:
-    column = sql.col(quote_name(key.source))
+    column = get_column(key.source)
     if key.descending:
         return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.frames import spark_schema
 from ensue.backends.spark.session import freeze_loaded_code, get_or_create_session, silence_init_worker
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
 from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count

@@ -21,15 +21,15 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ensue.analyzer.query import reject_case_conflicts, reject_column
 from ensue.backends.spark import frames
 from ensue.backends.spark.archive_pins import FrameRegistry
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
 from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
 from ensue.backends.spark.frames import (
     build_key_group_column,
     build_relevance_filter,
+    get_column,
     is_without_time,
-    quote_name,
     read_frame,
+    spark_schema,
     warn_of_whole_streams,
 )
 from ensue.backends.spark.match_frames import LATE_COLUMN, Frames, SeveralMatches, build_frames
@@ -219,7 +219,7 @@ def select_events(watched: WatermarkedFrame, chain: Pipeline, cut: float | None 
         key_group = sql.when(condition, key_group).otherwise(PASSING)
     if watched.ahead is not None:
         key_group = sql.when(watched.ahead, AHEAD).otherwise(key_group)
-    names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
+    names = [get_column(name) for name in chain.source.arrow.names]
     return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 

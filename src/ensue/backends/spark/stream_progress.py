@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.frames import spark_schema
 from ensue.backends.spark.match_frames import SeveralMatches
 from ensue.backends.spark.sinks import BatchStep, Sink, make_delivery_by_query
 from ensue.backends.spark.spark_errors import get_stream_failure
