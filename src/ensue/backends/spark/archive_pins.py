@@ -1,4 +1,4 @@
-"""What is known of streaming DataFrames, and the archive versions that a stream is pinned to.
+"""The archive versions that a stream is pinned to.
 
 A stream keeps the archive versions, and the end of its own archive, that it started with, so that
 a repeated micro-batch finds the same matches. They are stored beside the checkpoint before the
@@ -7,12 +7,11 @@ first micro-batch.
 
 import json
 import uuid
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ensue.archives.archive import Archive
 from ensue.archives.delta_writer import claim, require_same_archive
@@ -24,48 +23,6 @@ from ensue.options import ArchiveWriter
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks.watermark import convert_length
 from ensue.runtime.workload import Workload
-
-OuterQuery = Callable[[DataFrame], DataFrame]
-T = TypeVar("T")
-
-
-class FrameRegistry(Generic[T]):
-    """Attaches values to DataFrames and mappings of them for their lifetime.
-
-    Keys are compared by identity: mappings have no hash, and == of DataFrames compares columns.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], T]] = {}
-
-    def put(self, frames: object, value: T) -> None:
-        number = id(frames)
-        self._known[number] = weakref.ref(frames, lambda _: self._known.pop(number, None)), value
-
-    def get(self, frames: object, default: T) -> T:
-        reference, value = self._known.get(id(frames), (None, default))
-        return default if reference is None or reference() is not frames else value
-
-
-OUTER_QUERIES = FrameRegistry[OuterQuery | None]()  # None: several streaming clauses
-
-
-# ------------------------------------------------------------------------- the outer SQL query
-
-
-def get_outer_query(frame: object) -> OuterQuery:
-    """Return the outer SQL query over the matches; by default the identity."""
-    around = OUTER_QUERIES.get(frame, lambda matches: matches)
-    if around is None:
-        raise EventError(
-            "flush=True needs a query with one MATCH_RECOGNIZE over one stream: the remaining "
-            "matches of several clauses cannot be joined\n"
-            "  hint: leave flush=True out, or start a stream for each clause"
-        )
-    return around
-
-
-# ------------------------------------------------------------------------- archive versions
 
 FOLDER = "ensue-archives"  # in a checkpoint
 FORMAT = 1

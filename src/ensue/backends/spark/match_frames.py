@@ -1,7 +1,9 @@
 """The matches of a workload as DataFrames, computed in one pass over the events."""
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,6 +14,7 @@ from ensue.analyzer.aggregation import ResultSortKey
 from ensue.backends.spark.frames import get_column, spark_schema
 from ensue.backends.spark.session import freeze_loaded_code
 from ensue.engine.state_format import deserialize_table
+from ensue.errors import EventError
 from ensue.projection.grouping import ResultFinisher
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.wire_format import Control
@@ -198,3 +201,42 @@ class UnpackMatches:
         events = table.cast(self.events).to_batches()
         late_events = pa.chunked_array([batch.to_struct_array() for batch in events], event)
         return pa.table([*absent, late_events], schema=self.result)
+
+
+# ------------------------------------------------------------------------- what is known of the results
+
+OuterQuery = Callable[[DataFrame], DataFrame]
+T = TypeVar("T")
+
+
+class FrameRegistry(Generic[T]):
+    """Attaches values to DataFrames and mappings of them for their lifetime.
+
+    Keys are compared by identity: mappings have no hash, and == of DataFrames compares columns.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], T]] = {}
+
+    def put(self, frames: object, value: T) -> None:
+        number = id(frames)
+        self._known[number] = weakref.ref(frames, lambda _: self._known.pop(number, None)), value
+
+    def get(self, frames: object, default: T) -> T:
+        reference, value = self._known.get(id(frames), (None, default))
+        return default if reference is None or reference() is not frames else value
+
+
+OUTER_QUERIES = FrameRegistry[OuterQuery | None]()  # None: several streaming clauses
+
+
+def get_outer_query(frame: object) -> OuterQuery:
+    """Return the outer SQL query over the matches; by default the identity."""
+    around = OUTER_QUERIES.get(frame, lambda matches: matches)
+    if around is None:
+        raise EventError(
+            "flush=True needs a query with one MATCH_RECOGNIZE over one stream: the remaining "
+            "matches of several clauses cannot be joined\n"
+            "  hint: leave flush=True out, or start a stream for each clause"
+        )
+    return around

@@ -13,11 +13,17 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark.archive_pins import get_outer_query, pin_archives
+from ensue.backends.spark.archive_pins import pin_archives
 from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
 from ensue.backends.spark.flush import get_next_batch, remaining
 from ensue.backends.spark.frames import spark_schema
-from ensue.backends.spark.match_frames import LATE_COLUMN, SeveralMatches, build_frames, get_single_frame
+from ensue.backends.spark.match_frames import (
+    LATE_COLUMN,
+    SeveralMatches,
+    build_frames,
+    get_outer_query,
+    get_single_frame,
+)
 from ensue.backends.spark.sinks import (
     FULL_SCAN_SINKS,
     BatchStep,

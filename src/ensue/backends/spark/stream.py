@@ -20,7 +20,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from ensue.analyzer.query import reject_case_conflicts, reject_column
 from ensue.backends.spark import frames
-from ensue.backends.spark.archive_pins import FrameRegistry
 from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
 from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
 from ensue.backends.spark.frames import (
@@ -32,7 +31,7 @@ from ensue.backends.spark.frames import (
     spark_schema,
     warn_of_whole_streams,
 )
-from ensue.backends.spark.match_frames import LATE_COLUMN, Frames, SeveralMatches, build_frames
+from ensue.backends.spark.match_frames import LATE_COLUMN, FrameRegistry, Frames, SeveralMatches, build_frames
 from ensue.backends.spark.session import (
     build_micro_batch_error,
     freeze_loaded_code,
