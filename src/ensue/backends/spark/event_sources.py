@@ -144,7 +144,7 @@ def read_rate(session: SparkSession, rows: int) -> DataFrame:
     numbered = session.readStream.format("rate").option("rowsPerSecond", rows).load()
     number = sql.col("value")
 
-    def pick(seed: int, below: int) -> "sql.Column":  # type: ignore[name-defined]
+    def pick(seed: int, below: int) -> Column:
         return sql.pmod(sql.xxhash64(number, sql.lit(seed)), sql.lit(below))
 
     return numbered.select(
@@ -179,7 +179,8 @@ def to_iso_form(column: Column, format: TimeFormat) -> Column:
     def convert(texts: pa.Array) -> pa.Array:
         return text_files.to_iso_form(texts, format)
 
-    return sql.arrow_udf(convert, "string")(column)
+    iso: Column = sql.arrow_udf(convert, "string")(column)  # type: ignore[attr-defined]
+    return iso
 
 
 # ------------------------------------------------------------------------- files
