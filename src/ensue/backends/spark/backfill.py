@@ -20,13 +20,7 @@ from pyspark.sql import functions as sql
 from ensue.backends.spark.backfill_events import HistoryEvents, read_history, require_not_ahead
 from ensue.backends.spark.batch import chunk_batches
 from ensue.backends.spark.flush import finish_state, has_state
-from ensue.backends.spark.frames import (
-    build_key_group_column,
-    build_relevance_filter,
-    get_column,
-    is_without_time,
-    spark_schema,
-)
+from ensue.backends.spark.frames import select_input, spark_schema
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
 from ensue.backends.spark.state_store import (
     MESSAGE_COLUMNS,
@@ -43,7 +37,7 @@ from ensue.options import History
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, pack_history
 from ensue.runtime.tasks.task_state import require_same_job
-from ensue.runtime.tasks.wire_format import KEY_GROUP, PASSING, Control, ControlMessage, Message, read_task_input
+from ensue.runtime.tasks.wire_format import KEY_GROUP, Control, ControlMessage, Message, read_task_input
 from ensue.runtime.workload import Workload
 
 FOLDER = "ensue-history"  # in a checkpoint
@@ -183,7 +177,7 @@ def run_backfill(plan: StreamPlan, checkpoint: str, history: Any, since: Any) ->
 def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> DataFrame:
     """Run the stages of a chain over a history; return matches and state."""
     session, cut = events.frame.sparkSession, events.cut
-    flow = _with_key_groups(events.frame, chain).mapInArrow(PackHistory(chain, cut, bad_events), spark_schema(_FLOW))
+    flow = select_input(events.frame, chain).mapInArrow(PackHistory(chain, cut, bad_events), spark_schema(_FLOW))
     for number in range(len(chain.stages)):
         key_groups = chain.count_key_groups(number)
         groups = session.createDataFrame(_mark_key_groups(chain, number))
@@ -192,16 +186,6 @@ def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> Dat
     is_state = sql.col("control") == str(Control.STATE)
     stage = sql.when(is_state, sql.col("sender")).otherwise(_OUT)
     return flow.withColumns({"part": sql.when(is_state, sql.col("place")), "stage": stage})
-
-
-def _with_key_groups(frame: DataFrame, chain: Pipeline) -> DataFrame:
-    """Select relevant and bad events, with their key group if Spark computes it."""
-    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
-    if condition is not None:
-        frame = frame.filter(condition | is_without_time(chain.source.shape, chain.types))
-        key_group = sql.when(condition, key_group).otherwise(PASSING)
-    names = [get_column(name) for name in chain.source.arrow.names]
-    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 
 def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:

@@ -26,6 +26,7 @@ from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import InputFilter
+from ensue.runtime.tasks.wire_format import AHEAD, KEY_GROUP, PASSING
 from ensue.runtime.workload import Workload
 from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
@@ -298,6 +299,22 @@ def build_key_group_column(chain: Pipeline) -> Column:
     if not chain.split_by_spark or not columns:
         return sql.lit(0)
     return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups)).cast("int")
+
+
+def select_input(
+    frame: DataFrame, chain: Pipeline, also: Column | None = None, ahead: Column | None = None
+) -> DataFrame:
+    """Select the relevant events with their key group, if Spark computes it, the bad ones, and `also`
+    others, which only tell the time. `ahead` are those too far ahead of the clock."""
+    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
+    if condition is not None:
+        kept = condition | is_without_time(chain.source.shape, chain.types)
+        frame = frame.filter(kept if also is None else kept | also)
+        key_group = sql.when(condition, key_group).otherwise(PASSING)
+    if ahead is not None:
+        key_group = sql.when(ahead, AHEAD).otherwise(key_group)
+    names = map(get_column, chain.source.arrow.names)
+    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 
 def warn_of_whole_streams(workload: Workload) -> None:

@@ -22,15 +22,7 @@ from ensue.analyzer.query import reject_case_conflicts, reject_column
 from ensue.backends.spark import frames
 from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
 from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
-from ensue.backends.spark.frames import (
-    build_key_group_column,
-    build_relevance_filter,
-    get_column,
-    is_without_time,
-    read_frame,
-    spark_schema,
-    warn_of_whole_streams,
-)
+from ensue.backends.spark.frames import read_frame, select_input, spark_schema, warn_of_whole_streams
 from ensue.backends.spark.match_frames import LATE_COLUMN, FrameRegistry, Frames, SeveralMatches, build_frames
 from ensue.backends.spark.session import (
     build_micro_batch_error,
@@ -60,9 +52,7 @@ from ensue.runtime.tasks.micro_batch import TaskCounters, run_task
 from ensue.runtime.tasks.task_state import TaskCache, import_part
 from ensue.runtime.tasks.watermark import is_calendar_time
 from ensue.runtime.tasks.wire_format import (
-    AHEAD,
     KEY_GROUP,
-    PASSING,
     Control,
     ControlMessage,
     Message,
@@ -200,26 +190,14 @@ def is_ensue_metric(name: str) -> bool:
 
 
 def select_events(watched: WatermarkedFrame, chain: Pipeline, cut: float | None = None) -> DataFrame:
-    """Select the relevant events, with their key group if Spark computes it.
-
-    Other events are passed to `Pack` if they are bad or too far ahead, advance the watermark, or
-    show that the history and the stream overlap.
-    """
-    frame, condition = watched.frame, build_relevance_filter(chain)
-    if condition is not None:
-        selected = condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
-        if cut is not None:
-            shape = chain.source.shape
-            overlaps = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
-            selected = selected | sql.coalesce(overlaps, sql.lit(False))
-        frame = frame.filter(selected)
-    key_group = build_key_group_column(chain)
-    if condition is not None:
-        key_group = sql.when(condition, key_group).otherwise(PASSING)
-    if watched.ahead is not None:
-        key_group = sql.when(watched.ahead, AHEAD).otherwise(key_group)
-    names = [get_column(name) for name in chain.source.arrow.names]
-    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
+    """Select the input of a chain, with events that are too far ahead, advance the watermark, or
+    show that the history and the stream overlap."""
+    also = watched.must_keep()
+    if cut is not None:
+        shape = chain.source.shape
+        overlaps = is_before(watched.frame, shape.schema.end, shape, chain.clock.following(cut))
+        also = also | sql.coalesce(overlaps, sql.lit(False))
+    return select_input(watched.frame, chain, also, watched.ahead)
 
 
 def use_rocksdb(session: SparkSession) -> None:
