@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -274,16 +275,13 @@ class ParquetBatches:
 FULL_SCAN_SINKS = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they read every row
 
 
-# ------------------------------------------------------------------------- archiving
+# ------------------------------------------------------------------------- several outputs
 
 
-def make_archiving_step(
-    outputs: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None, archive: FileArchive, writer: str
-) -> BatchStep:
-    """Make the step that delivers matches, then commits the files of tasks to the archive.
+def make_archive_commit(archive: FileArchive, writer: str) -> BatchStep:
+    """Make the step that commits the files of tasks to the archive.
 
-    Both are idempotent: matches have ids, and an archive transaction has the writer and the number
-    of the micro-batch.
+    It is idempotent: an archive transaction has the writer and the number of the micro-batch.
     """
 
     def commit_files(batch: DataFrame, number: int) -> None:
@@ -292,20 +290,20 @@ def make_archiving_step(
         if not commit(archive, files, writer, number):
             remove_files(archive.place, files)  # an earlier attempt has archived the same events
 
-    return make_delivery_by_query(outputs, sinks, aside, Control.ARCHIVED, commit_files)
+    return commit_files
 
 
 def make_delivery_by_query(
     outputs: SeveralMatches,
     sinks: Mapping[Name, Sink],
     aside: Sink | None,
-    extra: Control | None = None,
-    deliver_extra: BatchStep | None = None,
+    further: Mapping[Control, BatchStep] = MappingProxyType({}),
 ) -> BatchStep:
-    """Make the step that writes the matches of each query to its sink, and late events to `aside`.
+    """Make the step that writes the matches of each query to its sink, and late events to `aside`;
+    then the `further` steps process other control messages.
 
     A sink is only called with micro-batches that have matches for it, except for the only sink of
-    a stream with `extra` rows, which `deliver_extra` delivers.
+    a stream with `further` steps.
     """
 
     def deliver(batch: DataFrame, number: int) -> None:
@@ -317,10 +315,11 @@ def make_delivery_by_query(
             if Control.LATE in present and aside is not None:
                 aside(outputs.late_events(cached), number)
             for output, name in enumerate(outputs):
-                if str(output) in present or (deliver_extra is not None and len(outputs) == 1):
+                if str(output) in present or (further and len(outputs) == 1):
                     sinks[name](outputs.unpack(cached, name), number)
-            if deliver_extra is not None and extra in present:
-                deliver_extra(cached, number)
+            for control, step in further.items():
+                if control in present:
+                    step(cached, number)
         finally:
             cached.unpersist()
 

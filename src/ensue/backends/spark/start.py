@@ -31,7 +31,7 @@ from ensue.backends.spark.sinks import (
     ParquetBatches,
     ParquetTable,
     Sink,
-    make_archiving_step,
+    make_archive_commit,
     make_delivery_by_query,
 )
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
@@ -51,7 +51,7 @@ from ensue.backends.spark.stream_progress import (
     StreamTotals,
     add_late_event_listener,
     get_progress,
-    make_shedding_step,
+    make_shed_delivery,
     require_load_shedding,
 )
 from ensue.brief_tracebacks import shorten_class_tracebacks
@@ -60,6 +60,7 @@ from ensue.options import ALLOW, ArchiveWriter, History
 from ensue.progress_bars import ProgressDisplay, find_display
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.backfill import BEFORE_CUT
+from ensue.runtime.tasks.wire_format import Control
 
 Output = str | Path | Sink
 UNNAMED_FOLDER = "matches"  # the folder of an unnamed query
@@ -278,12 +279,14 @@ def start(
     step = deliver  # Spark commits a micro-batch when the step has returned
     if plan is not None and plan is not begun:
         stream = get_single_frame(build_frames(plan.workload, plan.packed))
-    if plan is not None and (shed_sink is not None or (pin is not None and pin.writer is not None)):
+    further: dict[Control, BatchStep] = {}
+    if pin is not None and pin.writer is not None:
+        further[Control.ARCHIVED] = make_archive_commit(pin.archive, pin.writer)
+    if plan is not None and shed_sink is not None:
+        further[Control.SHED] = make_shed_delivery(plan.workload, shed_sink)
+    if plan is not None and further:
         stream, outputs = plan.packed, SeveralMatches.from_packed(plan.workload, plan.packed)
-        if pin is not None and pin.writer is not None:
-            step = make_archiving_step(outputs, sinks, late_sink, pin.archive, pin.writer)
-        elif shed_sink is not None:
-            step = make_shedding_step(plan.workload, outputs, sinks, late_sink, shed_sink)
+        step = make_delivery_by_query(outputs, sinks, late_sink, further)
     writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", checkpoint_path)
     if name is not None:
