@@ -3,6 +3,7 @@
 import json
 import random
 from collections import defaultdict
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ import ensue
 from ensue.backends.spark import backfill, batch, flush, stream
 from ensue.backends.spark.match_frames import UnpackMatches
 from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.stage import MicroBatch
 from ensue.runtime.tasks.backfill import BackfillCut
 from ensue.runtime.tasks.task_state import TaskCache
 from ensue.runtime.tasks.wire_format import KEY_GROUP, Control
@@ -109,8 +111,11 @@ def delivered(rows, unpack):
 
 
 @pytest.fixture(autouse=True)
-def _without_files(monkeypatch):
+def _outside_spark(monkeypatch):
+    """Tasks have no folder, and each call of `PackEvents` is a micro-batch."""
+    numbers = count()
     monkeypatch.setattr(stream, "get_task_cache", TaskCache)
+    monkeypatch.setattr(stream, "get_micro_batch", lambda: MicroBatch("stream", next(numbers)))
 
 
 @pytest.mark.parametrize("hierarchy", ["two keys", "waiting"])
