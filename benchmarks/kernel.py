@@ -8,7 +8,7 @@ import pyarrow as pa
 import ensue
 from benchmarks.timing import Clock, Runs, repeated
 from benchmarks.workloads import Workload
-from ensue.backends.input_tables import read_event_table
+from ensue.backends.dataframe_libs import read_event_table
 from ensue.codegen.kernel_inputs import OUT_TOP
 from ensue.engine.engine import Engine
 from ensue.engine.scan import ScannedBatch

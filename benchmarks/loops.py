@@ -15,7 +15,7 @@ import ensue
 from benchmarks import kernel
 from benchmarks.tables import Report
 from benchmarks.workloads import WARM_UP, Workload
-from ensue.backends.input_tables import read_event_table
+from ensue.backends.dataframe_libs import read_event_table
 from ensue.runtime.compiled_query import compile_query
 
 LOOP = "A a THEN NEXT (B b THEN NEXT)+ THEN NEXT C c"

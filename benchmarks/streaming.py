@@ -167,7 +167,7 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
 
 def _chain(stream: "DataFrame", text: str, key_groups: int) -> Any:
     """What runs in the key groups of a match."""
-    from ensue.backends.spark.arrow_types import arrow_schema
+    from ensue.backends.spark.frames import arrow_schema
     from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.source_schema import SourceSchema
     from ensue.runtime.workload import Workload
@@ -179,12 +179,11 @@ def _chain(stream: "DataFrame", text: str, key_groups: int) -> Any:
 
 def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
     """The pipeline of a match with nothing in place of the matcher."""
-    from pyspark.sql import functions as sql
-
     from ensue.backends.spark import stream as spark_stream
-    from ensue.backends.spark.arrow_types import spark_schema
     from ensue.backends.spark.event_time import with_watermark
+    from ensue.backends.spark.frames import spark_schema
     from ensue.backends.spark.match_frames import UnpackMatches
+    from ensue.backends.spark.state_store import select_results
 
     chain = _chain(stream, text, os.cpu_count() or 1)
     watched = with_watermark(stream, chain.source.shape, WATERMARK)
@@ -194,9 +193,8 @@ def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
     found = packed.groupBy(chain.grouped_by).transformWithState(
         _identity_processor(chain, write), spark_stream.FLOW, "append", "EventTime"
     )
-    done = found.filter(sql.col("number") >= 0).select(sql.col("blob").alias("matches"))
     schema = chain.outputs[0].schema
-    return done.mapInArrow(UnpackMatches(schema), spark_schema(schema))
+    return select_results(found).mapInArrow(UnpackMatches(schema), spark_schema(schema))
 
 
 def _identity_processor(chain: Any, write: int) -> Any:
@@ -204,7 +202,7 @@ def _identity_processor(chain: Any, write: int) -> Any:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     from ensue.backends.spark.state_store import KeyGroupStore
-    from ensue.backends.spark.stream import CLOCK, build_counter_row
+    from ensue.backends.spark.stream import build_counter_row
     from ensue.runtime.tasks.micro_batch import TaskCounters
     from ensue.runtime.tasks.task_state import StateHeader
     from ensue.runtime.tasks.wire_format import unpack_table
@@ -216,7 +214,7 @@ def _identity_processor(chain: Any, write: int) -> Any:
             self.store = KeyGroupStore(handle)
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-            blobs = [bytes(row.blob) for row in rows if row.number != CLOCK]
+            blobs = [bytes(row.blob) for row in rows if row.control is None]
             head = self.store.head() or StateHeader(1, b"", b"", 0, 0, 0, None)
             count = sum(unpack_table(blob)[1].num_rows for blob in blobs)
             self.store.put_entry(0, os.urandom(64) + bytes(max(0, write - 64)))

@@ -226,7 +226,7 @@ class Semantics:
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.analyzer.output_mode import split_result_modifiers
-        from ensue.backends.input_tables import read_event_table
+        from ensue.backends.dataframe_libs import read_event_table
         from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
         from ensue.projection.grouping import ResultFinisher
         from ensue.projection.match_table import flatten_table
@@ -315,7 +315,7 @@ class Live:
     name = "live"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.backends.input_tables import read_event_table
+        from ensue.backends.dataframe_libs import read_event_table
         from ensue.vector.event_table import drop_bad_times, get_end_times
 
         named = {k: options[k] for k in ("time", "type", "order") if k in options}
@@ -353,7 +353,7 @@ class KeyGroups:
     name = "key_groups"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.backends.input_tables import read_event_table
+        from ensue.backends.dataframe_libs import read_event_table
         from ensue.runtime.query_spec import open_archives
         from ensue.vector.event_table import drop_bad_times
         from support import key_groups
@@ -395,7 +395,7 @@ class Stream(Spark):
         self.runs = count()
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.backends.input_tables import read_event_table
+        from ensue.backends.dataframe_libs import read_event_table
         from ensue.backends.spark.frames import WholeStreamWarning
         from ensue.vector.event_table import drop_bad_times
 

@@ -27,7 +27,7 @@ import ensue
 from benchmarks.kernel import measured
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.backends.input_tables import read_event_table
+from ensue.backends.dataframe_libs import read_event_table
 from ensue.engine.engine import Engine
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery, compile_query

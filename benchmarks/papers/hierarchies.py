@@ -44,7 +44,7 @@ import ensue
 from benchmarks.kernel import measured
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.backends.input_tables import read_event_table
+from ensue.backends.dataframe_libs import read_event_table
 from ensue.engine.engine import Engine
 from ensue.ir.selection import ByUnits
 from ensue.planner.hierarchy_modules import HierarchyModule

@@ -150,7 +150,7 @@ class _Scene:
         self.sent += passes.num_rows
 
     def matches(self) -> Any:
-        from ensue.backends.spark import stream_sources as sources
+        from ensue.backends.spark import event_sources as sources
 
         columns = sources.parse_columns(_COLUMNS)
         passes = sources.read_kafka(self.session, self.address, TOPIC, columns)

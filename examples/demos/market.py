@@ -47,11 +47,12 @@ def market_falls(console: Console, folder: Path, session: Any) -> bool:
 def _find(console: Console, files: Path, session: Any, trades: int) -> dict[str, pa.Table]:
     asked: dict[str, Any] = {"time": "ts", "options": ensue.OutputOptions(levels="all", trace=True)}
     if session is not None:
-        from ensue.backends.spark import paths as spark_paths
         from ensue.backends.spark import session as spark_session
+        from ensue.backends.spark.event_sources import read_events
         from ensue.backends.spark.frames import WholeStreamWarning
+        from ensue.backends.spark.stream_folders import escape_path
 
-        events = {"Stock": spark_session.read_events(session, spark_paths.escape_path(files), "parquet")}
+        events = {"Stock": read_events(session, escape_path(files), "parquet")}
         with step(console, "Running all levels on Spark, by symbol, sector and market", events=trades):
             with warnings.catch_warnings():  # that the market as a whole is one task is meant so
                 warnings.simplefilter("ignore", WholeStreamWarning)

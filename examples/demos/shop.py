@@ -120,10 +120,11 @@ def _session(console: Console, engine: str | None) -> Any:
 def _find(console: Console, files: Path, session: Any, readings: int) -> pa.Table:
     columns: dict[str, Any] = {"time": "ts", "type": "reader"}
     if session is not None:
-        from ensue.backends.spark import paths as spark_paths
         from ensue.backends.spark import session as spark_session
+        from ensue.backends.spark.event_sources import read_events
+        from ensue.backends.spark.stream_folders import escape_path
 
-        events = spark_session.read_events(session, spark_paths.escape_path(files), "parquet")
+        events = read_events(session, escape_path(files), "parquet")
         with step(console, "Running the query on Spark", events=readings):
             return spark_session.collect(ensue.match(events, THEFT, **columns))
     with step(console, "Running the query", events=readings):

@@ -820,7 +820,7 @@ def start(
             "progress=True needs once=True: otherwise the stream runs in the background\n"
             "  hint: running.wait(progress=True) waits for it and shows its progress"
         )
-    return spark_start.start(
+    running = spark_start.start(
         matches,
         output,
         checkpoint=checkpoint,
@@ -832,8 +832,10 @@ def start(
         history=history,
         archive=archive,
         shed_to=shed_to,
-        progress=progress,
     )
+    if once:
+        spark_start.wait_to_end(running, flush=flush, progress=progress)
+    return running
 
 
 @shorten_tracebacks

@@ -215,6 +215,6 @@ def _on_spark(session: Any, table: Any) -> Any:
     """Converts a table to a Spark DataFrame."""
     if detect_library(table) is DataFrameLibrary.SPARK:
         return table
-    from ensue.backends.input_tables import to_arrow_table
+    from ensue.backends.dataframe_libs import to_arrow_table
 
     return session.createDataFrame(to_arrow_table(table))

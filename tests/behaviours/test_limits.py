@@ -240,7 +240,7 @@ def test_no_warning_for_what_gets_through(stream: str, query: str, uncompiled: N
 
 
 def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
-    from ensue.backends.input_tables import read_event_table
+    from ensue.backends.dataframe_libs import read_event_table
     from ensue.planner.planner_options import PlannerOptions
     from ensue.runtime.compiled_query import compile_query
     from ensue.runtime.event_pruning import predict_overflow

@@ -143,7 +143,7 @@ def test_spark_reads_the_same(spark, tmp_path):
 def test_spark_reads_every_format_as_it_is_read_here(spark):
     from pyspark.sql import functions as sql
 
-    from ensue.backends.spark.spark_text import parse_formatted_times
+    from ensue.backends.spark.event_sources import parse_formatted_times
 
     frame = spark.createDataFrame([(text,) for text in FORMATS.values()], "t string")
     for format, text in FORMATS.items():
@@ -157,7 +157,7 @@ def test_spark_reads_every_format_as_it_is_read_here(spark):
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_stream_reads_the_same(spark, tmp_path, form):
-    from ensue.backends.spark.stream_sources import read_folder
+    from ensue.backends.spark.event_sources import read_folder
 
     name = "plain.csv" if form == "csv" else "lines.jsonl"
     files = written(tmp_path)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.service.matching import catalog_replica as set_snapshots
 from ensue.service.matching import in_process
+from ensue.service.matching import in_process as set_snapshots
 from ensue.service.service import Service
 from support.services import LEFT, matches, point, run, service
 

@@ -21,15 +21,14 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.backends.spark.service_tasks import ResultFiles, StepFiles, StoredKeyGroup
+from ensue.backends.spark.service_stream import ResultFiles, StepFiles
 from ensue.errors import RunnerError, StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.subscription_loader import clear_set_cache
 from ensue.service.event_columns import EventColumns
-from ensue.service.matching.catalog_replica import CatalogReplica
-from ensue.service.matching.change_log import StreamStep
-from ensue.service.matching.service_task import ServiceJob
+from ensue.service.matching.service_task import ServiceJob, StoredServiceTask, StreamStep
 from ensue.service.matching.spark_backend import SparkBackend, on_spark
+from ensue.service.matching.spark_transport import CatalogReplica
 from ensue.service.settings import StreamDescription
 from ensue.service.store import event_batches as batches
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
@@ -231,7 +230,7 @@ class Kills:
         self.get_counters = []
         for owner, name in (
             (StepFiles, "put"), (ResultFiles, "put"), (CatalogLog, "append"), (SparkBackend, "_deliver"),
-            (StepFiles, "forget"), (StoredKeyGroup, "keep"),
+            (StepFiles, "forget"), (StoredServiceTask, "keep"),
         ):  # fmt: skip
             monkeypatch.setattr(owner, name, self.between(getattr(owner, name)))
         monkeypatch.setattr("threading.excepthook", lambda args: None)
@@ -545,7 +544,7 @@ def test_a_large_set_is_opened_from_its_snapshot(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_key_group_goes_on_from_its_snapshot_and_its_log(tmp_path, monkeypatch):
-    monkeypatch.setattr("ensue.backends.spark.service_tasks.SMALL", 2_000)
+    monkeypatch.setattr("ensue.runtime.tasks.task_state.SMALL", 2_000)
     done = script(31, steps=60)
     expected = in_process(tmp_path / "a.db", done)
     here = Here()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ensue.backends.spark.paths import name_folders
+from ensue.backends.spark.stream_folders import name_folders
 from ensue.errors import EventError
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ensue.backends.spark.checkpoint_files import check_checkpoint
-from ensue.backends.spark.paths import StreamFolder, require_separate
 from ensue.backends.spark.spark_errors import translate_error
+from ensue.backends.spark.stream_folders import StreamFolder, check_checkpoint, require_separate
 from ensue.errors import EventError, OperatorError, QueryError, RunnerError, StateError
 
 # ---------------------------------------------------------- what Spark says, and what it means

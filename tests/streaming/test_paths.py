@@ -56,7 +56,7 @@ def test_a_table_of_any_name_gets_each_match_once(session, tmp_path, names):
 
 
 def test_the_path_of_a_table_may_begin_with_what_looks_like_a_scheme(tmp_path, monkeypatch):
-    from ensue.backends.spark.paths import escape_path, normalize_path
+    from ensue.backends.spark.stream_folders import escape_path, normalize_path
 
     monkeypatch.chdir(tmp_path)
     assert normalize_path(Path("a:b")) == "./a:b"
@@ -81,8 +81,8 @@ def test_a_delta_table_of_a_name_that_is_read_as_another_is_refused_at_once(tmp_
 
 
 def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
-    from ensue.backends.spark import stream_sources as spark_sources
-    from ensue.backends.spark.paths import escape_path
+    from ensue.backends.spark import event_sources as spark_sources
+    from ensue.backends.spark.stream_folders import escape_path
 
     frame = spark_sources.read_folder(session, escape_path(folder), "parquet")
     return ensue.match(frame, query, **COLUMNS, watermark=0, **options)

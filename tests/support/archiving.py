@@ -9,9 +9,9 @@ import pyarrow as pa
 from ensue.archives.delta_writer import commit
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_writer import AddedFile
-from ensue.runtime.tasks.wire_format import ARCHIVED, PackedTable, unpack_table
+from ensue.runtime.tasks.wire_format import Control, Message, PackedTable, unpack_table
 from ensue.runtime.workload import Workload
-from support.key_groups import Stream
+from support.key_groups import Stream, kind_of
 from support.task_caches import forget_live
 
 POINTS = ("tasks", "delivery", "archive")  # behind which an attempt may be killed
@@ -44,7 +44,7 @@ class ArchivingStream(Stream):
         if point != "tasks":
             self._deliver_rows(made)
         if point not in ("tasks", "delivery"):
-            files = [AddedFile.read(p.blob.decode()) for p in made if p.number == ARCHIVED]
+            files = [AddedFile.read(p.blob.decode()) for p in made if kind_of(p) == Control.ARCHIVED]
             if files:
                 self.commits += commit(self.archive, files, "stream", self.number)
             if self.random.random() < 0.3:
@@ -54,9 +54,9 @@ class ArchivingStream(Stream):
         self._restore(before)
         return False
 
-    def _deliver_rows(self, made: list[PackedTable]) -> None:
+    def _deliver_rows(self, made: list[Message]) -> None:
         for packed in made:
-            if packed.number < 0:
+            if not isinstance(packed, PackedTable):
                 continue
             for row in unpack_table(packed.blob)[1].to_pylist():
                 known = self.sink.setdefault(row["match_id"], row)

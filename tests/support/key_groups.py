@@ -26,9 +26,10 @@ from ensue.runtime.tasks.task import Task
 from ensue.runtime.tasks.task_state import StateHeader, TaskCache, import_part, rebuild_task
 from ensue.runtime.tasks.watermark import MAX_WATERMARK_MS
 from ensue.runtime.tasks.wire_format import (
-    LATE_EVENTS,
-    SHED,
-    PackedTable,
+    Control,
+    ControlMessage,
+    Message,
+    StreamClock,
     pack_events,
     pack_outputs,
     pack_routed_events,
@@ -192,7 +193,7 @@ class Stream:
             for key_group in range(chain.count_key_groups(stage))
         }
         self.timers: dict[Place, int | None] = dict.fromkeys(self.stores)
-        self.delivered: list[PackedTable] = []
+        self.delivered: list[Message] = []
         self.events = self.late = self.before_cut = 0
         self.checks_gap = False
         self.oldest: float | None = None  # event of the last micro-batch
@@ -256,7 +257,7 @@ class Stream:
         that get something of these."""
         self.newest_ms = self.version = None
         for number, chain in enumerate(self.workload.chains):
-            sent: list[PackedTable] = []
+            sent: list[Message] = []
             for place in self._places(number):
                 timer = self.timers[place]
                 due = timer is not None and timer <= self.watermark_ms
@@ -267,7 +268,7 @@ class Stream:
     def end(self) -> dict[Name, pa.Table]:
         """All matches by output, with those that only waited for the stream to end."""
         for number, chain in enumerate(self.workload.chains):
-            sent: list[PackedTable] = []
+            sent: list[Message] = []
             for place in self._places(number):
                 store = self.stores[place]
                 head, stage = store.head(), place[1]
@@ -287,17 +288,17 @@ class Stream:
 
     def late_events(self) -> pa.Table:
         """The late events that were delivered."""
-        return tables_of(self.delivered, LATE_EVENTS, self.workload.source.came)
+        return tables_of(self.delivered, Control.LATE, self.workload.source.came)
 
     def shed_keys(self) -> list[dict[str, Any]]:
         """The keys that were given up, with their intervals."""
-        found = [unpack_table(p.blob)[1] for p in self.delivered if p.number == SHED]
+        found = [unpack_table(p.blob)[1] for p in self.delivered if kind_of(p) == Control.SHED]
         return [row for table in found for row in table.to_pylist()]
 
     def _places(self, number: int) -> list[Place]:
         return [place for place in self.stores if place[0] == number]
 
-    def _sent(self, chain: Pipeline, events: pa.Table) -> list[PackedTable]:
+    def _sent(self, chain: Pipeline, events: pa.Table) -> list[Message]:
         arriving = self._arriving(chain, events)
         if chain.spreads is None:
             return list(pack_events(chain, arriving))
@@ -313,7 +314,7 @@ class Stream:
         events = events.append_column(BATCH, pa.array(np.full(len(rows), self.batches)))
         return events.append_column(ROW, pa.array(rows))
 
-    def _run(self, place: Place, sent: list[PackedTable], next_ms: int | None) -> list[PackedTable]:
+    def _run(self, place: Place, sent: list[Message], next_ms: int | None) -> list[Message]:
         if self.forget():
             forget_live()
         chain = self.workload.chains[place[0]]
@@ -321,8 +322,8 @@ class Stream:
         checked = self.checks_gap and place[1:] == (0, 0)
         outcome = run_task(
             *given, _for(place, sent), next_ms, self.cache,
-            self.oldest if checked else None, self.newest_ms,
-            require_no_gap=checked, wall_ms=self.wall_ms, place=place[2], version=self.version,
+            StreamClock(self.newest_ms, self.oldest if checked else None, self.version),
+            require_no_gap=checked, wall_ms=self.wall_ms, place=place[2],
         )  # fmt: skip
         self.timers[place] = outcome.timer
         self.late += outcome.counters.late
@@ -332,17 +333,22 @@ class Stream:
         self.before_cut += outcome.counters.before_cut
         return outcome.sent
 
-    def _deliver(self, chain: Pipeline, sent: list[PackedTable]) -> None:
+    def _deliver(self, chain: Pipeline, sent: list[Message]) -> None:
         self.delivered += [p for p in sent if p.stage == len(chain.stages)]
 
 
-def _for(place: Place, sent: list[PackedTable]) -> list[bytes]:
+def _for(place: Place, sent: list[Message]) -> list[bytes]:
     return [packed.blob for packed in sent if (packed.stage, packed.key_group) == place[1:]]
 
 
-def tables_of(packed: Sequence[PackedTable], number: int, schema: pa.Schema) -> pa.Table:
+def kind_of(message: Message) -> int | Control | None:
+    """The number of the output, or the kind of control."""
+    return message.control if isinstance(message, ControlMessage) else message.output
+
+
+def tables_of(packed: Sequence[Message], number: int | Control, schema: pa.Schema) -> pa.Table:
     """The rows of one output among packed tables."""
-    tables = [unpack_table(p.blob)[1].cast(schema) for p in packed if p.number == number]
+    tables = [unpack_table(p.blob)[1].cast(schema) for p in packed if kind_of(p) == number]
     return pa.concat_tables([create_empty_table(schema), *tables])
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import ensue
 from ensue.archives.archive import ArchiveRead
-from ensue.backends.input_tables import read_event_table
+from ensue.backends.dataframe_libs import read_event_table
 from ensue.engine.reference_events import read_events
 from ensue.operators.archive_join.archived_events import convert_bounds
 from ensue.runtime.query_kinds import QueryKind

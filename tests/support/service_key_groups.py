@@ -5,15 +5,7 @@ import copy
 
 import pyarrow as pa
 
-from ensue.backends.spark.service_tasks import (
-    RESULT_SCHEMA,
-    ResultFiles,
-    StepFiles,
-    StoredKeyGroup,
-    pack_steps,
-    read_steps,
-    unpack_steps,
-)
+from ensue.backends.spark.service_stream import RESULT_SCHEMA, ResultFiles, StepFiles, read_steps
 from ensue.runtime.tasks.task_state import TaskCache
 from ensue.service.matching.spark_backend import SparkBackend
 from ensue.service.store import event_batches as batches
@@ -61,20 +53,11 @@ class Here:
         rows = [
             row for piece in StepFiles(self.folder).between(self.offset, last) for row in read_steps(*piece).to_pylist()
         ]
-        hands = [self.work.route_step(row["head"], row["body"]) for row in rows]
         stores = copy.deepcopy(self.stores)
         found = []
-        for place in range(self.key_groups):
-            some = [(r["position"], r["head"], h[place]) for r, h in zip(rows, hands, strict=True)]
-            kept = StoredKeyGroup(stores[place], self.work, place, TaskCache())
-            given = [pack_steps(some)]
-            tables = kept.take(unpack_steps(given))
-            kept.keep(given)
-            found += [(place, position, table, None) for position, table in tables]
-            found.append((place, kept.task.position, None, kept.task.format_counters()))
-        table = pa.Table.from_pylist(
-            [dict(zip(RESULT_SCHEMA.names, row, strict=True)) for row in found], schema=RESULT_SCHEMA
-        )
+        for place, (_, steps) in enumerate(self.work.route(rows)):
+            found += self.work.run_task(stores[place], place, [steps], TaskCache())
+        table = pa.Table.from_pylist(found, schema=RESULT_SCHEMA)
         ResultFiles(self.folder).put(self.batch, table)
         if self.lose():  # whoever goes on does all of it again
             forget_live()

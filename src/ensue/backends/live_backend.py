@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.backends.input_tables import (
+from ensue.backends.dataframe_libs import (
     arrange_rows,
     collect_column_names,
     find_text_times,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ensue.backends.input_tables import arrange_rows, read_event_table
+from ensue.backends.dataframe_libs import arrange_rows, read_event_table
 from ensue.codegen.kernel_cache import mark_waiting
 from ensue.engine.interrupts import allow_interrupts
 from ensue.errors import did_you_mean

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.archives.factory import convert_to_table
-from ensue.backends.input_tables import read_event_table
+from ensue.backends.dataframe_libs import read_event_table
 from ensue.errors import EnsueError, EventError, did_you_mean
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query

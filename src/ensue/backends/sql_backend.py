@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
-from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library
-from ensue.backends.input_tables import to_arrow_table
+from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, to_arrow_table
 from ensue.backends.sql_tables import MatchClauseFunction, run
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
@@ -105,7 +104,7 @@ class _Relations:
         elif self.session is None:
             arrow = relation.schema
         else:
-            from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone
+            from ensue.backends.spark.frames import arrow_schema, get_session_zone
 
             arrow, zone = arrow_schema(relation.schema), get_session_zone(self.session)
         kinds, zones = get_field_kinds(arrow), get_time_zones(arrow, zone)

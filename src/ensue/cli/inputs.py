@@ -88,20 +88,22 @@ def read_local(
 
 def read_spark(files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> Events:
     """Read the events into DataFrames of an embedded Spark session."""
-    from ensue.backends.spark import session as spark_session
+    from ensue.backends.spark.session import get_or_create_session
 
     require_files(files, print_notice)
     groups = _group_files(files, spelling)
     paths = [[to_spark_path(file) for file in group] for _, _, group in groups]
-    session = spark_session.get_or_create_session()
+    session = get_or_create_session()
+    from ensue.backends.spark import event_sources  # imports Spark
+
     frames: dict[str | None, Any] = {}
     for (type, form, group), spark_paths in zip(groups, paths, strict=True):
         if form == "arrow":  # Spark has no reader for it
             parts = [session.createDataFrame(read_columnar_file(file, form, None)) for file in group]
         elif form in TEXT_FORMATS:
-            parts = [spark_session.read_text_events(session, spark_paths, form, spelling)]
+            parts = [event_sources.read_text_events(session, spark_paths, form, spelling)]
         else:
-            parts = [spark_session.read_events(session, path, form) for path in spark_paths]
+            parts = [event_sources.read_events(session, path, form) for path in spark_paths]
         for frame in parts:
             previous = frames.get(type)
             frames[type] = frame if previous is None else previous.unionByName(frame)
@@ -126,7 +128,7 @@ def _group_files(
 
 def to_spark_path(file: EventFile) -> str:
     """Check a local file or folder and return its path for Spark; other URLs are not checked."""
-    from ensue.backends.spark.paths import escape_path
+    from ensue.backends.spark.stream_folders import escape_path
 
     if "://" in file.path:
         return file.path

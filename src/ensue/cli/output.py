@@ -24,7 +24,7 @@ from rich.text import Text
 
 import ensue
 from ensue.analyzer.hierarchy_layers import build_layers
-from ensue.backends.spark.paths import name_folders
+from ensue.backends.spark.stream_folders import name_folders
 from ensue.cli.terminal import UsageError, format_count, get_message_console, get_output_console, print_notice
 from ensue.errors import EventError, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery
@@ -313,7 +313,7 @@ def check_columns(
     if not isinstance(query, Hierarchy):
         ensue.explain(query, events, **columns, archives=archives)
         return
-    from ensue.backends.input_tables import read_event_table
+    from ensue.backends.dataframe_libs import read_event_table
     from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 
     compile_hierarchy(query, read_event_table(events, **columns)[1])

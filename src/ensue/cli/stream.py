@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 import ensue
 from ensue.backends.event_files import FORMATS, EventFile, list_visible_files
-from ensue.backends.spark.paths import StreamFolder, escape_path, require_separate
+from ensue.backends.spark.stream_folders import StreamFolder, escape_path, require_separate
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
 from ensue.cli import output
 from ensue.cli.inputs import read_pattern, resolve_event_files
@@ -153,18 +153,18 @@ def open_streams(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> Any:
     """Open the stream as a DataFrame, or as one for each event type."""
-    from ensue.backends.spark import stream_sources
+    from ensue.backends.spark import event_sources
 
-    columns = None if schema is None else stream_sources.parse_columns(schema)
+    columns = None if schema is None else event_sources.parse_columns(schema)
 
     def open_source(source: Source) -> Any:
         match source:
             case WatchedFolder(path, form):
-                return stream_sources.read_folder(session, path, form, columns, spelling)
+                return event_sources.read_folder(session, path, form, columns, spelling)
             case TopicSource(servers, name):
-                return stream_sources.read_kafka(session, servers, name, columns, spelling)
+                return event_sources.read_kafka(session, servers, name, columns, spelling)
             case RateSource(rows):
-                return stream_sources.read_rate(session, rows)
+                return event_sources.read_rate(session, rows)
             case _:
                 assert_never(source)
 
@@ -371,7 +371,7 @@ def _target(matches: Any, screen: StreamScreen, destination: str) -> Any:
 
 
 def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.backends.spark.start import start_without_waiting
+    from ensue.backends.spark.start import start
 
     since = None if options.since is None else _parse_time(options.since)
     gap = "allow" if options.allow_gap else "refuse"
@@ -379,7 +379,7 @@ def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> An
     every = None
     if options.every is not None:
         every = f"{_parse_length('--every', options.every)} milliseconds"
-    return start_without_waiting(
+    return start(
         matches, target, checkpoint=checkpoint, late=options.late, every=every, once=options.once, history=history
     )
 

@@ -7,7 +7,7 @@ first micro-batch fails.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from itertools import count, groupby
 from pathlib import Path
@@ -17,39 +17,40 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as sql
 
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.backfill_events import HistoryEvents, read_history, require_not_ahead
 from ensue.backends.spark.batch import chunk_batches
-from ensue.backends.spark.checkpoint_files import has_commits
 from ensue.backends.spark.flush import finish_state, has_state
-from ensue.backends.spark.frames import build_key_group_column, build_relevance_filter, is_without_time, quote_name
+from ensue.backends.spark.frames import select_input, spark_schema
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
-from ensue.backends.spark.paths import escape_path, read_text_file, write_text_file
-from ensue.backends.spark.state_store import compute_state_keys, get_partition_id, get_stage_keys
-from ensue.backends.spark.stream_spec import StreamSpec
+from ensue.backends.spark.state_store import (
+    MESSAGE_COLUMNS,
+    build_message_row,
+    compute_state_keys,
+    get_partition_id,
+    get_stage_keys,
+    select_results,
+)
+from ensue.backends.spark.stream import StreamPlan
+from ensue.backends.spark.stream_folders import escape_path, has_commits, read_text_file, write_text_file
 from ensue.errors import EventError, StateError
 from ensue.options import History
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history
+from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, pack_history
 from ensue.runtime.tasks.task_state import require_same_job
-from ensue.runtime.tasks.wire_format import KEY_GROUP, PASSING, PackedTable, read_task_input
+from ensue.runtime.tasks.wire_format import KEY_GROUP, Control, ControlMessage, Message, read_task_input
 from ensue.runtime.workload import Workload
 
 FOLDER = "ensue-history"  # in a checkpoint
 FORMAT = 1
 CHUNK = 500_000  # events that a task packs at a time
-KEY_GROUP_MARK, STATE = -7, -8  # output numbers that mark a key group, and a part of its state
 _OUT = -1  # stage number of delivered matches
 _TASK_BITS = 40  # low bits of an event number: the event within its task
 _FLOW = pa.schema(
     {
-        "through": pa.int32(),  # the key group of the next stage that receives or forwards it
+        **MESSAGE_COLUMNS,
         "slice": pa.int32(),
-        "sender": pa.int32(),
+        "sender": pa.int32(),  # of state, the stage that it belongs to
         "place": pa.int32(),  # position among the rows of the sender
-        "stage": pa.int32(),  # target stage; for state, the stage that it belongs to
-        "key_group": pa.int32(),
-        "number": pa.int32(),
         "parts": pa.int32(),  # number of state parts of the key group
         "timer": pa.int64(),
         "blob": pa.binary(),
@@ -59,7 +60,9 @@ _ORDER = ("through", "slice", "sender", "place")
 _KEPT = pa.schema(
     {
         "key_group": pa.int32(),  # the key in Spark's state store
-        "number": pa.int32(),  # of an output, or of a state part
+        "control": pa.string(),
+        "output": pa.int32(),
+        "part": pa.int32(),  # of the state
         "parts": pa.int32(),
         "timer": pa.int64(),
         "blob": pa.binary(),
@@ -82,8 +85,7 @@ class Backfill:
     def matches(self) -> DataFrame:
         """Return the matches of the history in the form of a micro-batch."""
         kept = self._read_stored().filter(sql.col("stage") == _OUT)
-        packed = kept.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
-        return get_single_frame(build_frames(self.workload, packed))
+        return get_single_frame(build_frames(self.workload, select_results(kept)))
 
     def key_groups(self, chain: int, stage: int) -> DataFrame:
         """Return the state parts of the key groups of a stage."""
@@ -95,7 +97,7 @@ class Backfill:
             return None
         key = self.workload.chains[chain].grouped_by
         columns: list[Column] = [
-            sql.col("key_group").alias(key), sql.col("number").alias("part"), sql.col("parts"),
+            sql.col("key_group").alias(key), sql.col("part"), sql.col("parts"),
             sql.col("timer"), sql.col("blob").alias("data"),
         ]  # fmt: skip
         return self.key_groups(chain, stage).select(*columns).groupBy(key)
@@ -111,9 +113,9 @@ class Backfill:
         key_groups = self.key_groups(chain, stage)
         head = sql.to_json(sql.struct("parts", sql.lit(0).alias("entries"))).cast("binary")
         heads, parts = (
-            rows.select("key_group", sql.lit(part).alias("part"), "number", data.alias("data"))
+            rows.select("key_group", sql.lit(part).alias("part"), sql.col("part").alias("number"), data.alias("data"))
             for part, rows, data in (
-                ("head", key_groups.filter("number = 0"), head),
+                ("head", key_groups.filter("part = 0"), head),
                 ("snapshot", key_groups, sql.col("blob")),
             )
         )
@@ -149,15 +151,15 @@ def load_backfill(session: SparkSession, checkpoint: str, workload: Workload, *,
     return Backfill(session, place, workload, manifest["cut"], begun)
 
 
-def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) -> Backfill:
+def run_backfill(plan: StreamPlan, checkpoint: str, history: Any, since: Any) -> Backfill:
     """Match a history up to its cut, and store its matches and state."""
-    session, workload = spec.frame.sparkSession, spec.workload
+    session, workload = plan.frame.sparkSession, plan.workload
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     events = read_history(session, history, workload, since)
-    ahead = spec.source_options.stream.max_ahead if spec.source_options.watermark is not None else None
+    ahead = plan.options.stream.max_ahead if plan.options.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.source_options.stream.bad_events)
+        _match_chain(events, chain, plan.options.stream.bad_events)
         .withColumn("chain", sql.lit(number))
         .select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)
@@ -175,36 +177,22 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
 def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> DataFrame:
     """Run the stages of a chain over a history; return matches and state."""
     session, cut = events.frame.sparkSession, events.cut
-    flow = _with_key_groups(events.frame, chain).mapInArrow(PackHistory(chain, cut, bad_events), spark_schema(_FLOW))
+    flow = select_input(events.frame, chain).mapInArrow(PackHistory(chain, cut, bad_events), spark_schema(_FLOW))
     for number in range(len(chain.stages)):
         key_groups = chain.count_key_groups(number)
         groups = session.createDataFrame(_mark_key_groups(chain, number))
         flow = flow.unionByName(groups).repartition(key_groups, "through").sortWithinPartitions(*_ORDER)
         flow = flow.mapInArrow(HistoryStage(chain, number, cut), spark_schema(_FLOW))
-    is_state = sql.col("number") == STATE
-    return flow.withColumns(
-        {
-            "number": sql.when(is_state, sql.col("place")).otherwise(sql.col("number")),
-            "stage": sql.when(is_state, sql.col("sender")).otherwise(_OUT),
-        }
-    )
-
-
-def _with_key_groups(frame: DataFrame, chain: Pipeline) -> DataFrame:
-    """Select relevant and bad events, with their key group if Spark computes it."""
-    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
-    if condition is not None:
-        frame = frame.filter(condition | is_without_time(chain.source.shape, chain.types))
-        key_group = sql.when(condition, key_group).otherwise(PASSING)
-    names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
-    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
+    is_state = sql.col("control") == str(Control.STATE)
+    stage = sql.when(is_state, sql.col("sender")).otherwise(_OUT)
+    return flow.withColumns({"part": sql.when(is_state, sql.col("place")), "stage": stage})
 
 
 def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:
     """Build a row for each key group: those without events also advance to the cut."""
     keys = get_stage_keys(chain, number)
-    marks = (PackedTable(number, group, KEY_GROUP_MARK, b"") for group in range(len(keys)))
-    return pa.Table.from_batches(_batch(_row(keys, PackedSlice(-1, m), 0, 0)) for m in marks)
+    marks = (ControlMessage(number, group, Control.KEY_GROUP) for group in range(len(keys)))
+    return pa.Table.from_batches(_batch(_row(keys, -1, m, 0, 0)) for m in marks)
 
 
 # ------------------------------------------------------------------------------ in the workers
@@ -227,7 +215,7 @@ class PackHistory:
             first = (task << _TASK_BITS) + rows
             events = events.drop_columns([KEY_GROUP])
             for sliced in pack_history(self.chain, events, self.cut, first, key_groups):
-                yield _batch(_row(keys, sliced, task, next(places)))
+                yield _batch(_row(keys, sliced.slice, sliced.packed, task, next(places)))
             rows += events.num_rows
 
 
@@ -251,19 +239,18 @@ class HistoryStage:
         for slice, slice_rows in groupby(rows, key=lambda row: row["slice"]):
             blobs = []
             for row in slice_rows:
-                packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
-                if packed.stage != self.number:
-                    yield _batch(row | {"through": keys[packed.key_group % len(keys)]})
-                elif packed.number != KEY_GROUP_MARK:
-                    blobs.append(packed.blob)
+                if row["stage"] != self.number:
+                    yield _batch(row | {"through": keys[row["key_group"] % len(keys)]})
+                elif row["control"] is None:
+                    blobs.append(row["blob"])
             for sliced in key_group.take(slice, blobs) if blobs else ():
-                yield _batch(_row(keys, sliced, sender, next(places)))
+                yield _batch(_row(keys, sliced.slice, sliced.packed, sender, next(places)))
         for sliced in key_group.end():
-            yield _batch(_row(keys, sliced, sender, next(places)))
+            yield _batch(_row(keys, sliced.slice, sliced.packed, sender, next(places)))
         saved = key_group.save_state()
         for number, part in enumerate(saved.parts):
-            state = PackedTable(len(self.chain.stages), key, STATE, part)
-            row = _row(keys, PackedSlice(self.cut.last, state), self.number, number)
+            state = ControlMessage(len(self.chain.stages), key, Control.STATE, part)
+            row = _row(keys, self.cut.last, state, self.number, number)
             yield _batch(row | {"parts": len(saved.parts), "timer": saved.timer})
 
 
@@ -273,13 +260,10 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         yield batch.slice(number, 1).to_pylist()[0]
 
 
-def _row(keys: list[int], sliced: PackedSlice, sender: int, place: int) -> dict[str, Any]:
-    """Build a row for the key group of the next stage that receives or forwards a table."""
-    through = keys[sliced.packed.key_group % len(keys)]
-    return {
-        "through": through, "slice": sliced.slice, "sender": sender, "place": place,
-        **asdict(sliced.packed), "parts": None, "timer": None,
-    }  # fmt: skip
+def _row(keys: list[int], slice: int, message: Message, sender: int, place: int) -> dict[str, Any]:
+    """Build a row for the key group of the next stage that receives or forwards a message."""
+    row = build_message_row(keys[message.key_group % len(keys)], message)
+    return dict.fromkeys(_FLOW.names) | row | {"slice": slice, "sender": sender, "place": place}
 
 
 def _batch(row: dict[str, Any]) -> pa.RecordBatch:
@@ -289,16 +273,16 @@ def _batch(row: dict[str, Any]) -> pa.RecordBatch:
 # ------------------------------------------------------------------------- history= of a stream
 
 
-def build_backfill(history: History, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:
+def build_backfill(history: History, plan: StreamPlan, checkpoint: str, here: Path | None) -> Backfill:
     """Return the backfill of a checkpoint, which runs once, before the stream starts."""
-    if any(chain.spreads is not None for chain in spec.workload.chains):
+    if any(chain.spreads is not None for chain in plan.workload.chains):
         raise EventError(
             "history= is for queries: a subscription only sees events from the moment it "
             "is accepted\n  hint: leave out history="
         )
-    session = spec.frame.sparkSession
+    session = plan.frame.sparkSession
     begun = has_state(session, checkpoint) if here is None else has_commits(here)
-    past = load_backfill(session, checkpoint, spec.workload, begun=begun)
+    past = load_backfill(session, checkpoint, plan.workload, begun=begun)
     if past is not None:
         return past
     if begun:
@@ -306,7 +290,7 @@ def build_backfill(history: History, spec: StreamSpec, checkpoint: str, here: Pa
             f"the stream of the checkpoint {checkpoint} began without history=\n"
             "  hint: name a new checkpoint, or leave out history= to continue this one"
         )
-    return run_backfill(spec, checkpoint, history.events, history.since)
+    return run_backfill(plan, checkpoint, history.events, history.since)
 
 
 def require_no_history(here: Path | None, checkpoint: str) -> None:

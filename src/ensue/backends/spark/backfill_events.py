@@ -16,12 +16,11 @@ from pyspark.sql import functions as sql
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead, read_last_end
 from ensue.archives.factory import open_archive
 from ensue.archives.memory_archive import TableArchive
-from ensue.backends.input_tables import as_table
+from ensue.backends.dataframe_libs import as_table
 from ensue.backends.live_backend import to_engine_time
-from ensue.backends.spark.arrow_types import arrow_schema, spark_schema
 from ensue.backends.spark.dataframe_archives import FrameArchive
 from ensue.backends.spark.event_time import MaxAhead, is_before, parse_max_ahead
-from ensue.backends.spark.frames import is_without_time, quote_name, read_dataframe
+from ensue.backends.spark.frames import arrow_schema, get_column, is_without_time, read_dataframe, spark_schema
 from ensue.backends.spark.match_frames import OUTPUT_ROWS
 from ensue.errors import EventError
 from ensue.runtime.source_schema import SourceSchema, is_internal_column
@@ -124,7 +123,7 @@ def _past_of_frame(
     if begin is not None:
         frame = frame.filter(bad | ~is_before(frame, start, shape, begin))
     usable = frame.filter(~is_without_time(shape))
-    column = sql.col(quote_name(end))
+    column = get_column(end)
     oldest, newest, rows = (
         usable.agg(sql.min(column).alias("oldest"), sql.max(column).alias("newest"), sql.count(column))
         .toArrow()
@@ -143,7 +142,7 @@ def _select_columns(frame: DataFrame, source: SourceSchema) -> DataFrame:
     schema = spark_schema(source.arrow)
     columns: list[Column] = []
     for field in schema:
-        column = sql.col(quote_name(field.name))
+        column = get_column(field.name)
         if field.name not in available.names:  # an event type without events in the history
             column = sql.lit(None).cast(field.dataType)
         elif frame.schema[field.name].dataType != field.dataType:

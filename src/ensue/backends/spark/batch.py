@@ -11,7 +11,6 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark import frames
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import CoPartitioning, SplitArchives, reject_large_tables
 from ensue.backends.spark.frames import (
     build_relevance_filter,
@@ -19,15 +18,20 @@ from ensue.backends.spark.frames import (
     is_without_time,
     key_columns,
     read_frame,
+    spark_schema,
     warn_of_whole_streams,
 )
 from ensue.backends.spark.match_frames import OUTPUT_ROWS, Frames, SeveralMatches, build_result_frame
 from ensue.backends.spark.session import freeze_loaded_code
 from ensue.backends.spark.state_store import (
+    MESSAGE_COLUMNS,
+    build_message_row,
     compute_state_keys,
     get_key_group_count,
     get_partition_id,
     get_stage_keys,
+    read_message,
+    select_results,
     spark_hash,
 )
 from ensue.brief_tracebacks import shorten_task_tracebacks
@@ -36,22 +40,21 @@ from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput, run_to_end
 from ensue.runtime.tasks.task import get_input_schema
-from ensue.runtime.tasks.wire_format import PackedTable, pack_events, pack_outputs, pack_routed_events, unpack_table
+from ensue.runtime.tasks.wire_format import (
+    Message,
+    PackedTable,
+    pack_events,
+    pack_outputs,
+    pack_routed_events,
+    unpack_table,
+)
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
 
 STREAMING = False
 measure = frames.measure
-STAGE_SCHEMA = pa.schema(
-    {
-        "through": pa.int32(),  # the key group of the next stage that receives or forwards it
-        "stage": pa.int32(),  # target stage
-        "key_group": pa.int32(),
-        "number": pa.int32(),
-        "blob": pa.binary(),
-    }
-)
+STAGE_SCHEMA = pa.schema(MESSAGE_COLUMNS)
 CHUNK = 200_000  # events that a task sends to key groups at a time
 _COLUMNS = spark_schema(STAGE_SCHEMA)
 
@@ -94,7 +97,7 @@ def _run_chain(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> Dat
     for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
         by_key_group = staged.repartition(chain.count_key_groups(number), "through")
         staged = by_key_group.mapInArrow(LaterStage(chain, number), _COLUMNS)
-    return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+    return select_results(staged)
 
 
 def _run_first_stage(
@@ -217,8 +220,7 @@ class LaterStage:
                 if row["stage"] == self.number:
                     blobs.append(row["blob"])
                 else:
-                    row.pop("through")
-                    passing.append(PackedTable(**row))
+                    passing.append(read_message(row))
             yield from pack_stage_rows(self.chain, self.number, passing)
         # a key group of subscriptions may have matches without events
         if blobs or (self.number == 0 and self.chain.spreads is not None):
@@ -286,11 +288,10 @@ def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterat
     return _match_stage(chain, number, pa.concat_tables(events), layers)
 
 
-def pack_stage_rows(chain: Pipeline, number: int, packed: Iterable[PackedTable]) -> Iterator[pa.RecordBatch]:
+def pack_stage_rows(chain: Pipeline, number: int, messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     through = keys[get_partition_id() % len(keys)]
-    for item in packed:
-        target = keys[item.key_group] if item.stage == number + 1 else through
-        values = [[target], [item.stage], [item.key_group], [item.number], [item.blob]]
-        yield pa.record_batch(values, schema=STAGE_SCHEMA)
+    for message in messages:
+        target = keys[message.key_group] if message.stage == number + 1 else through
+        yield pa.RecordBatch.from_pylist([build_message_row(target, message)], schema=STAGE_SCHEMA)

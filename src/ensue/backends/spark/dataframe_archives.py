@@ -12,9 +12,8 @@ from pyspark.sql import functions as sql
 
 from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
 from ensue.archives.memory_archive import TableArchive
-from ensue.backends.spark.arrow_types import arrow_schema as _arrow_schema
-from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.frames import WholeStreamWarning, quote_name
+from ensue.backends.spark.frames import WholeStreamWarning, get_column, spark_schema
+from ensue.backends.spark.frames import arrow_schema as _arrow_schema
 from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.errors import EventError
 from ensue.options import format_size
@@ -64,7 +63,7 @@ class FrameArchive(ReadOnlyArchive):
     def layout(self) -> ArchiveLayout:
         """Compute its time range in one pass."""
         schema = self.shape.schema
-        start, end = (sql.col(quote_name(name)) for name in (schema.start, schema.end))
+        start, end = (get_column(name) for name in (schema.start, schema.end))
         range_row = self.frame.agg(
             sql.min(start).alias("since"), sql.max(end).alias("until"), sql.count(end).alias("n")
         ).toArrow()
@@ -191,13 +190,13 @@ class CoPartitioning:
         assert isinstance(stage, ArchiveReadingStage)
         types = stage.archived_types(name)
         if types is not None and column is not None:
-            frame = frame.filter(sql.col(quote_name(column)).isin(sorted(types)))
+            frame = frame.filter(get_column(column).isin(sorted(types)))
         for field in self.key:
-            frame = frame.filter(sql.col(quote_name(field)).isNotNull())  # NULL equals nothing
+            frame = frame.filter(get_column(field).isNotNull())  # NULL equals nothing
         return frame
 
     def _columns(self, frame: DataFrame, schema: pa.Schema, key: tuple[str, ...], side: str) -> DataFrame:
-        row = sql.struct(*(sql.col(quote_name(name)) for name in schema.names)).alias(side)
+        row = sql.struct(*(get_column(name) for name in schema.names)).alias(side)
         keys = [self._hash_key(name).alias(f"{_KEY}{number}") for number, name in enumerate(key)]
         return frame.select(row, *keys)
 
@@ -205,7 +204,7 @@ class CoPartitioning:
         """Cast a key to the type of the live events, with equal hashes for equal values."""
         live = self.chain.source.arrow.field(name)
         (field,) = spark_schema(pa.schema([live]))
-        column = sql.col(quote_name(name)).try_cast(field.dataType)
+        column = get_column(name).try_cast(field.dataType)
         return column + sql.lit(0.0) if kind_of_arrow(live.type) is ValueKind.FLOAT else column
 
 

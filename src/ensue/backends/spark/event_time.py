@@ -10,7 +10,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql import types as spark
 
 from ensue.backends.live_backend import parse_delay
-from ensue.backends.spark.frames import quote_name
+from ensue.backends.spark.frames import get_column
 from ensue.errors import EventError
 from ensue.ir.values import parse_duration
 from ensue.options import DEFAULT
@@ -49,7 +49,7 @@ class WatermarkedFrame:
         A filter with it depends on the watermark column, so Spark does not push it below the
         watermark: irrelevant events advance the watermark, too.
         """
-        clock = sql.unix_millis(sql.col(quote_name(self.clock)))
+        clock = sql.unix_millis(get_column(self.clock))
         beyond = (clock <= 0) | (clock >= MAX_WATERMARK_MS)
         return beyond if self.ahead is None else beyond | self.ahead
 
@@ -142,7 +142,7 @@ def _check_own(own: list[str], end: str, shape: StreamSchema) -> None:
 def _timestamp(frame: DataFrame, shape: StreamSchema) -> Column:
     """Return the end of events as a timestamp for Spark's watermark; NULL if unusable."""
     name = shape.schema.end
-    column = sql.col(quote_name(name))
+    column = get_column(name)
     match shape.schema.time_kind:
         case ValueKind.TIMESTAMP:
             if isinstance(frame.schema[name].dataType, spark.TimestampType):
@@ -161,7 +161,7 @@ def _timestamp(frame: DataFrame, shape: StreamSchema) -> Column:
 
 def is_before(frame: DataFrame, name: str, shape: StreamSchema, time: float) -> Column:
     """Compare a time column with an engine time, in a form that Spark can push down to files."""
-    column = sql.col(quote_name(name))
+    column = get_column(name)
     match shape.schema.time_kind:
         case ValueKind.TIMESTAMP:
             limit = sql.timestamp_micros(sql.lit(int(time)))

@@ -11,22 +11,28 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.batch import STAGE_SCHEMA, pack_stage_rows
-from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
+from ensue.backends.spark.frames import spark_schema
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames
-from ensue.backends.spark.paths import ReadableCheckpoint, get_local_folder, make_readable
 from ensue.backends.spark.spark_errors import translate_errors
-from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, get_stage_keys
+from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, get_stage_keys, read_message, select_results
+from ensue.backends.spark.stream_folders import (
+    ReadableCheckpoint,
+    check_checkpoint,
+    get_local_folder,
+    has_commits,
+    make_readable,
+)
 from ensue.errors import StateError
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.job_fingerprint import parse_stage
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.tasks.task import Task
 from ensue.runtime.tasks.task_state import StateHeader, rebuild_task
-from ensue.runtime.tasks.wire_format import PackedTable, pack_outputs
+from ensue.runtime.tasks.wire_format import Message, pack_outputs
 from ensue.runtime.workload import Workload
 
+ROWS = spark_schema(STAGE_SCHEMA)
 _SENT = "sent"  # the part name of results of an earlier stage
 
 
@@ -59,7 +65,7 @@ def finish_state(workload: Workload, parts: Sequence[Sequence[DataFrame]]) -> "D
 def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
     """Finish the stages of a chain, each with the results of the one before it."""
     staged: DataFrame | None = None
-    nulls = [sql.lit(None).cast("int").alias(name) for name in ("stage", "key_group", "number")]
+    nulls = [sql.lit(None).cast(f.dataType).alias(f.name) for f in ROWS if f.name not in ("through", "blob")]
     for number, stage_parts in enumerate(parts):
         rows = stage_parts.select(
             sql.col("key_group").alias("through"), "part", sql.col("number").alias("place"),
@@ -69,9 +75,9 @@ def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
             sent = staged.select("*", sql.lit(_SENT).alias("part"), sql.lit(0).alias("place"))
             rows = rows.unionByName(sent)
         key_groups = rows.repartition(chain.count_key_groups(number), "through")
-        staged = key_groups.mapInArrow(FinishStage(chain, number), spark_schema(STAGE_SCHEMA))
+        staged = key_groups.mapInArrow(FinishStage(chain, number), ROWS)
     assert staged is not None
-    return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+    return select_results(staged)
 
 
 def _find_operator(operator_by_job: Mapping[str, int], chain: Pipeline, number: int) -> int:
@@ -187,15 +193,15 @@ class FinishStage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         states: defaultdict[int, CheckpointState] = defaultdict(CheckpointState)
-        sent: list[PackedTable] = []
-        passing: list[PackedTable] = []
+        sent: list[Message] = []
+        passing: list[Message] = []
         for batch in batches:
             for row in batch.to_pylist():
                 if row["part"] != _SENT:
                     states[row["through"]].parts_by_kind[row["part"]][row["place"]] = row["blob"]
                     continue
-                packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
-                (sent if packed.stage == self.number else passing).append(packed)
+                message = read_message(row)
+                (sent if message.stage == self.number else passing).append(message)
         yield from pack_stage_rows(self.chain, self.number, passing)
         for key_group, key in enumerate(get_stage_keys(self.chain, self.number)):
             blobs = [packed.blob for packed in sent if packed.key_group == key_group]

@@ -1,17 +1,21 @@
-"""DataFrames of events: reading, filters on relevant rows, key columns and statistics."""
+"""DataFrames of events: types, reading, filters on relevant rows, key columns and statistics."""
 
 import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from pyspark.sql import types as spark
 
-from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone, spark_schema
+from ensue.backends.dataframe_libs import find_text_times
 from ensue.backends.spark.session import collect
-from ensue.backends.spark.spark_text import parse_time_columns
+from ensue.backends.text_columns import CellTest
+from ensue.backends.text_files import warn_text_times
 from ensue.engine.sampling import EventCounts, sample_statistics
 from ensue.errors import EventError
 from ensue.functions.datetime import is_utc
@@ -22,6 +26,7 @@ from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import InputFilter
+from ensue.runtime.tasks.wire_format import AHEAD, KEY_GROUP, PASSING
 from ensue.runtime.workload import Workload
 from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
@@ -37,6 +42,80 @@ from ensue.vector.event_table import (
     drop_bad_times,
     find_type_conflicts,
 )
+
+# ------------------------------------------------------------------------- types of Spark and Arrow
+
+_SIMPLE: list[tuple[type[spark.DataType], pa.DataType]] = [
+    (spark.BooleanType, pa.bool_()),
+    (spark.ByteType, pa.int8()),
+    (spark.ShortType, pa.int16()),
+    (spark.IntegerType, pa.int32()),
+    (spark.LongType, pa.int64()),
+    (spark.FloatType, pa.float32()),
+    (spark.DoubleType, pa.float64()),
+    (spark.StringType, pa.string()),
+    (spark.BinaryType, pa.binary()),
+    (spark.DateType, pa.date32()),
+    (spark.TimestampType, pa.timestamp("us", "UTC")),
+    (spark.TimestampNTZType, pa.timestamp("us")),
+    (spark.DayTimeIntervalType, pa.duration("us")),
+    (spark.NullType, pa.null()),
+]
+
+
+def to_arrow(kind: spark.DataType) -> pa.DataType:
+    """Return the Arrow type of a Spark column."""
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, spark.ArrayType):
+        return pa.list_(pa.field("element", to_arrow(kind.elementType), kind.containsNull))
+    if isinstance(kind, spark.MapType):
+        return pa.map_(to_arrow(kind.keyType), to_arrow(kind.valueType))
+    if isinstance(kind, spark.StructType):
+        return pa.struct([pa.field(f.name, to_arrow(f.dataType), f.nullable) for f in kind])
+    for ours, arrow in _SIMPLE:
+        if isinstance(kind, ours):
+            return arrow
+    raise EventError(
+        f"columns of the Spark type {kind.simpleString()} are not supported\n"
+        "  hint: cast the column, or leave it out with df.drop(...)"
+    )
+
+
+def arrow_schema(schema: spark.StructType) -> pa.Schema:
+    """Return the Arrow schema of a DataFrame."""
+    return pa.schema([pa.field(f.name, to_arrow(f.dataType), f.nullable) for f in schema])
+
+
+def from_arrow(kind: pa.DataType) -> spark.DataType:
+    """Return the Spark type of a result column."""
+    if pa.types.is_decimal(kind):
+        return spark.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_map(kind):
+        return spark.MapType(from_arrow(kind.key_type), from_arrow(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return spark.ArrayType(from_arrow(kind.value_type))
+    if pa.types.is_struct(kind):
+        return spark.StructType([spark.StructField(f.name, from_arrow(f.type)) for f in kind])
+    if pa.types.is_timestamp(kind):
+        return spark.TimestampType() if kind.tz else spark.TimestampNTZType()
+    for ours, arrow in _SIMPLE:
+        if kind == arrow:
+            return spark.DayTimeIntervalType() if pa.types.is_duration(kind) else ours()
+    raise EventError(f"a result column of type {kind} has no Spark type")
+
+
+def spark_schema(schema: pa.Schema) -> spark.StructType:
+    """Return the Spark schema of a result."""
+    return spark.StructType([spark.StructField(f.name, from_arrow(f.type)) for f in schema])
+
+
+def get_session_zone(session: SparkSession) -> str:
+    """Return the time zone of a session's TIMESTAMP columns, such as Europe/Zurich."""
+    return str(session.conf.get("spark.sql.session.timeZone"))
+
+
+# ------------------------------------------------------------------------- reading
 
 
 class WholeStreamWarning(UserWarning):
@@ -92,6 +171,39 @@ def read_dataframe(
     return union, _in_session(shape, union)
 
 
+def normalize_times(times: Column) -> Column:
+    """Normalize times for Spark: dashes in the date, and seconds before a zone."""
+    dashed = sql.translate(times, "/", "-")
+    return sql.regexp_replace(dashed, r"([T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", "$1:00$2")
+
+
+def parse_time_columns(events: Any, time: str | tuple[str, str], *, drop: bool) -> Any:
+    """Parse the time columns of DataFrames that hold text, in the session's zone if they have
+    none. An unreadable time raises an error, or becomes NULL with `drop`."""
+    frames = events if isinstance(events, Mapping) else {"": events}
+    texts = {name: find_text_times(arrow_schema(f.schema), time) for name, f in frames.items()}
+    if not any(texts.values()):
+        return events
+    warn_text_times(sorted({column for columns in texts.values() for column in columns}))
+    parsed = {
+        name: frame.withColumns({c: _parse_time(c, drop=drop) for c in texts[name]}) if texts[name] else frame
+        for name, frame in frames.items()
+    }
+    return parsed if isinstance(events, Mapping) else parsed[""]
+
+
+def _parse_time(name: str, *, drop: bool) -> Column:
+    column = get_column(name)
+    text = sql.trim(column)
+    looks = text.rlike(CellTest.TIMESTAMP.value) | text.rlike(CellTest.DATE.value)
+    read = sql.when(looks, normalize_times(text).try_cast("timestamp"))
+    if drop:
+        return read
+    problem = f"' in column '{name}' is not an ISO time such as 2026-03-14T09:30:00Z"
+    message = sql.concat(sql.lit("'"), column, sql.lit(problem))
+    return sql.when(column.isNotNull() & read.isNull(), sql.raise_error(message).cast("timestamp")).otherwise(read)
+
+
 def _in_session(shape: StreamSchema, frame: DataFrame) -> StreamSchema:
     """Add the session's time zone to the shape of events with zoned times."""
     if not shape.schema.zones:
@@ -130,10 +242,13 @@ def read_frame(
     return events, _in_session(shape, events), options
 
 
+# ------------------------------------------------------------------------- filters and keys
+
+
 def is_without_time(shape: StreamSchema, types: Collection[str] | None = None) -> Column:
     """Return the condition for events without a usable time, of these `types` or of no type."""
     schema = shape.schema
-    start, end = (sql.col(quote_name(name)) for name in (schema.start, schema.end))
+    start, end = (get_column(name) for name in (schema.start, schema.end))
     bad = start.isNull() | end.isNull()
     if schema.time_kind is ValueKind.FLOAT:
         for time in (start, end):  # infinite times are unusable in a stream
@@ -142,7 +257,7 @@ def is_without_time(shape: StreamSchema, types: Collection[str] | None = None) -
         bad = bad | (end < start)
     if types is None or schema.type_column is None:
         return bad
-    type = sql.col(quote_name(schema.type_column))
+    type = get_column(schema.type_column)
     return bad & (type.isin(sorted(types)) | type.isNull())
 
 
@@ -163,9 +278,9 @@ def build_stage_filter(reads: InputFilter, source: SourceSchema) -> Column | Non
         return sql.lit(False)
     condition, column = None, source.shape.schema.type_column
     if reads.types is not None and column is not None:
-        condition = sql.col(quote_name(column)).isin(sorted(reads.types))
+        condition = get_column(column).isin(sorted(reads.types))
     for name in () if reads.nulls else reads.key:
-        not_null = sql.col(quote_name(name)).isNotNull()  # NULL equals nothing
+        not_null = get_column(name).isNotNull()  # NULL equals nothing
         condition = not_null if condition is None else condition & not_null
     return condition
 
@@ -173,7 +288,7 @@ def build_stage_filter(reads: InputFilter, source: SourceSchema) -> Column | Non
 def key_columns(chain: Pipeline, number: int) -> list[Column]:
     """Return the key columns of a stage, ready for hashing."""
     kinds, key = get_field_kinds(chain.source.arrow), chain.stages[number].reads.key
-    columns = {name: sql.col(quote_name(name)) for name in key}
+    columns = {name: get_column(name) for name in key}
     zero = sql.lit(0.0)  # -0.0 equals 0.0, so their hashes must be equal
     return [c + zero if kinds[n] is ValueKind.FLOAT else c for n, c in columns.items()]
 
@@ -186,6 +301,22 @@ def build_key_group_column(chain: Pipeline) -> Column:
     return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups)).cast("int")
 
 
+def select_input(
+    frame: DataFrame, chain: Pipeline, also: Column | None = None, ahead: Column | None = None
+) -> DataFrame:
+    """Select the relevant events with their key group, if Spark computes it, the bad ones, and `also`
+    others, which only tell the time. `ahead` are those too far ahead of the clock."""
+    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
+    if condition is not None:
+        kept = condition | is_without_time(chain.source.shape, chain.types)
+        frame = frame.filter(kept if also is None else kept | also)
+        key_group = sql.when(condition, key_group).otherwise(PASSING)
+    if ahead is not None:
+        key_group = sql.when(ahead, AHEAD).otherwise(key_group)
+    names = map(get_column, chain.source.arrow.names)
+    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
+
+
 def warn_of_whole_streams(workload: Workload) -> None:
     """Warn of stages that run in a single task."""
     for chain in workload.chains:
@@ -196,6 +327,10 @@ def warn_of_whole_streams(workload: Workload) -> None:
 
 def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def get_column(name: str) -> Column:
+    return sql.col(quote_name(name))
 
 
 # ------------------------------------------------------------------------- statistics
@@ -228,8 +363,8 @@ def measure(
 
 def _count_events(frame: DataFrame, prepared: CompiledQuery) -> EventCounts:
     schema = prepared.shape.schema
-    end = sql.col(quote_name(schema.end)).cast("double")
-    kind = sql.lit("") if schema.type_column is None else sql.col(quote_name(schema.type_column))
+    end = get_column(schema.end).cast("double")
+    kind = sql.lit("") if schema.type_column is None else get_column(schema.type_column)
     by_type = frame.groupBy(kind.cast("string").alias("kind")).agg(sql.count(sql.lit(1)), sql.min(end), sql.max(end))
     rows = [tuple(row) for row in by_type.collect()]
     events = sum(count for _, count, _, _ in rows)
@@ -269,7 +404,7 @@ def _sample(frame: DataFrame, prepared: CompiledQuery, events: int, size: int, s
 
 
 def _keys(prepared: CompiledQuery) -> list[Column]:
-    return [sql.col(quote_name(e.field_name)) for e in prepared.plan.query.equivalence]
+    return [get_column(e.field_name) for e in prepared.plan.query.equivalence]
 
 
 def _all_known(keys: Sequence[Column]) -> Column:

@@ -1,7 +1,9 @@
 """The matches of a workload as DataFrames, computed in one pass over the events."""
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -9,13 +11,13 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DoubleType, FloatType
 
 from ensue.analyzer.output_mode import ResultSortKey
-from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.frames import quote_name
+from ensue.backends.spark.frames import get_column, spark_schema
 from ensue.backends.spark.session import freeze_loaded_code
 from ensue.engine.state_format import deserialize_table
+from ensue.errors import EventError
 from ensue.projection.grouping import ResultFinisher
 from ensue.runtime.query_spec import Name
-from ensue.runtime.tasks.wire_format import LATE_EVENTS
+from ensue.runtime.tasks.wire_format import Control
 from ensue.runtime.workload import Workload
 from ensue.vector.take import create_empty_table
 
@@ -34,11 +36,11 @@ def build_result_frame(matches: DataFrame, finished: ResultFinisher) -> DataFram
         rows = matches
     if finishing.order or finishing.whole.first is not None:
         order = [_build_sort_column(key) for key in finishing.order]
-        rows = rows.orderBy(*order, *(sql.col(quote_name(name)) for name in finished.times))
+        rows = rows.orderBy(*order, *(get_column(name) for name in finished.times))
     if finishing.whole.first is not None:
         rows = rows.limit(finishing.whole.first)
     shown = finished.shown
-    return rows.select(*(sql.col(quote_name(shown[name])).alias(name) for name in shown))
+    return rows.select(*(get_column(shown[name]).alias(name) for name in shown))
 
 
 def _equal(matches: DataFrame, name: str) -> Column:
@@ -49,7 +51,7 @@ def _equal(matches: DataFrame, name: str) -> Column:
 
 
 def _build_sort_column(key: ResultSortKey) -> Column:
-    column = sql.col(quote_name(key.source))
+    column = get_column(key.source)
     if key.descending:
         return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
@@ -81,8 +83,8 @@ class SeveralMatches(Mapping[Name, DataFrame]):
     """A DataFrame of matches for each output, by name, in the order of the queries.
 
     One DataFrame, `packed`, computes all of them: rows of an output number and a table of matches
-    as bytes. The DataFrame of an output filters it, so collecting two of them computes all queries
-    twice, unless they are cached with `cache`.
+    as bytes, and of a stream also control messages. The DataFrame of an output filters it, so
+    collecting two of them computes all queries twice, unless they are cached with `cache`.
     """
 
     def __init__(
@@ -140,14 +142,14 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         if name not in self.schemas:
             raise KeyError(name)
         number = list(self.schemas).index(name)
-        matches = _unpack(packed, number, self.schemas[name])
+        matches = _unpack(packed.filter(sql.col("query") == number), self.schemas[name])
         finished = self.finished.get(name)
         return matches if finished is None else build_result_frame(matches, finished)
 
     def late_events(self, packed: DataFrame) -> DataFrame:
         """Unpack the late events."""
         assert self.late is not None
-        return _unpack(packed, LATE_EVENTS, self.late)
+        return _unpack(packed.filter(sql.col("control") == str(Control.LATE)), self.late)
 
 
 def build_frames(workload: Workload, packed: DataFrame) -> Frames:
@@ -155,7 +157,8 @@ def build_frames(workload: Workload, packed: DataFrame) -> Frames:
     if workload.is_single and len(workload.outputs) == 1:
         (output,) = workload.outputs
         unpack = UnpackMatches(output.schema, workload.source.came if workload.deliver_late else None)
-        return {output.name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
+        delivered = packed.filter(sql.col("query").isNotNull() | (sql.col("control") == str(Control.LATE)))
+        return {output.name: delivered.mapInArrow(unpack, spark_schema(unpack.result))}
     return SeveralMatches.from_packed(workload, packed)
 
 
@@ -164,9 +167,8 @@ def get_single_frame(frames: Frames) -> DataFrame:
     return frames.packed if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
 
 
-def _unpack(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
-    selected = packed.filter(sql.col("query") == number)
-    return selected.mapInArrow(UnpackMatches(schema), spark_schema(schema))
+def _unpack(packed: DataFrame, schema: pa.Schema) -> DataFrame:
+    return packed.mapInArrow(UnpackMatches(schema), spark_schema(schema))
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class UnpackMatches:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                table = self._rows(deserialize_table(row["matches"]), late=row["query"] == LATE_EVENTS)
+                table = self._rows(deserialize_table(row["matches"]), late=row["control"] == Control.LATE)
                 yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
 
@@ -199,3 +201,42 @@ class UnpackMatches:
         events = table.cast(self.events).to_batches()
         late_events = pa.chunked_array([batch.to_struct_array() for batch in events], event)
         return pa.table([*absent, late_events], schema=self.result)
+
+
+# ------------------------------------------------------------------------- what is known of the results
+
+OuterQuery = Callable[[DataFrame], DataFrame]
+T = TypeVar("T")
+
+
+class FrameRegistry(Generic[T]):
+    """Attaches values to DataFrames and mappings of them for their lifetime.
+
+    Keys are compared by identity: mappings have no hash, and == of DataFrames compares columns.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], T]] = {}
+
+    def put(self, frames: object, value: T) -> None:
+        number = id(frames)
+        self._known[number] = weakref.ref(frames, lambda _: self._known.pop(number, None)), value
+
+    def get(self, frames: object, default: T) -> T:
+        reference, value = self._known.get(id(frames), (None, default))
+        return default if reference is None or reference() is not frames else value
+
+
+OUTER_QUERIES = FrameRegistry[OuterQuery | None]()  # None: several streaming clauses
+
+
+def get_outer_query(frame: object) -> OuterQuery:
+    """Return the outer SQL query over the matches; by default the identity."""
+    around = OUTER_QUERIES.get(frame, lambda matches: matches)
+    if around is None:
+        raise EventError(
+            "flush=True needs a query with one MATCH_RECOGNIZE over one stream: the remaining "
+            "matches of several clauses cannot be joined\n"
+            "  hint: leave flush=True out, or start a stream for each clause"
+        )
+    return around

@@ -2,44 +2,201 @@
 
 Service and Spark only share folders on a common file system, so the service may run beside the
 driver or as a client of Spark Connect.
+
+A step has a number, a text header and a body that only the service understands. Numbers increase,
+every key group gets every step and ignores steps that it has processed, so the sender may repeat
+steps. Time is part of the steps; Spark's watermark is not used.
 """
 
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.checkpoint_files import check_checkpoint
-from ensue.backends.spark.paths import get_local_folder, normalize_path
-from ensue.backends.spark.service_tasks import (
-    RESULT_SCHEMA,
-    ROUTED_SCHEMA,
-    STEP_SCHEMA,
-    ResultFiles,
-    RouteSteps,
-    ServiceProcessor,
-    ServiceStreamJob,
-    StepFiles,
-    read_steps,
-)
-from ensue.backends.spark.session import get_or_create_session
+from ensue.backends.spark.frames import spark_schema
+from ensue.backends.spark.session import freeze_loaded_code, get_or_create_session, silence_init_worker
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
-from ensue.backends.spark.state_store import get_key_group_count
-from ensue.errors import EnsueError, RunnerError
+from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count
+from ensue.backends.spark.stream import get_task_cache, use_rocksdb
+from ensue.backends.spark.stream_folders import check_checkpoint, get_local_folder, normalize_path
+from ensue.errors import EnsueError, RunnerError, StateError
+from ensue.runtime.tasks.task_state import TaskCache, TaskStateStore
 
+STEP_SCHEMA = pa.schema({"position": pa.int64(), "head": pa.string(), "body": pa.binary()})
+ROUTED_SCHEMA = pa.schema({"key_group": pa.int32(), "first": pa.int64(), "steps": pa.binary()})
+RESULT_SCHEMA = pa.schema(  # the last row of a key group has `counted` and its position
+    {"key_group": pa.int32(), "position": pa.int64(), "found": pa.binary(), "counted": pa.string()}
+)
+STEPS_FOLDER, RESULTS_FOLDER = "steps", "found"
 SOURCE = "ensue_steps"
 TRIGGER_INTERVAL = "100 milliseconds"  # without one, polling takes a third of a core
-_STORE = "spark.sql.streaming.stateStore"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _POSITION = "position"
 _CHECK_INTERVAL = 0.25  # seconds: over Spark Connect a check is a request
+_HALF_WRITTEN = ".tmp-"
+_SUFFIX = ".arrow"
+_DIGITS = 16
+_PIECE = 1 << 20  # bytes of steps that justify a task
+
+
+class ServiceStreamJob(Protocol):
+    """Interface of the job that processes steps; it is sent to the tasks."""
+
+    @property
+    def key_groups(self) -> int: ...
+
+    def route(self, steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of the first step, and the packed steps, for each key group."""
+
+    def run_task(
+        self, store: TaskStateStore, place: int, pieces: Sequence[bytes], cache: TaskCache
+    ) -> Iterator[Mapping[str, Any]]:
+        """Process packed steps in a key group, and store its state; yield rows of results."""
+
+
+class StepFiles:
+    """The files of steps that the service sends to Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / STEPS_FOLDER
+
+    def __iter__(self) -> Iterator[tuple[int, int, Path]]:
+        """Yield the first and last step number and the path of each file, in order."""
+        for path in sorted(self.folder.glob(f"[0-9]*{_SUFFIX}")):
+            first, _, last = path.stem.partition("-")
+            yield int(first), int(last), path
+
+    @property
+    def last(self) -> int:
+        """The number of the last step; 0 without steps."""
+        return max((last for _, last, _ in self), default=0)
+
+    def put(self, steps: pa.Table) -> None:
+        """Write steps to a new file."""
+        first, last = steps["position"][0].as_py(), steps["position"][-1].as_py()
+        name = f"{first:0{_DIGITS}}-{last:0{_DIGITS}}{_SUFFIX}"
+        rows = max(1, steps.num_rows * _PIECE // max(_PIECE, steps.nbytes))
+        _write(self.folder / name, steps, rows)
+
+    def forget(self, upto: int) -> None:
+        """Delete the files with steps up to a number."""
+        for _, last, path in self:
+            if last <= upto:
+                path.unlink(missing_ok=True)
+
+    def between(self, after: int, upto: int) -> list[tuple[Path, int]]:
+        """Return the record batches of the steps in a range of numbers."""
+        pieces: list[tuple[Path, int]] = []
+        if after < upto and not any(last == upto for _, last, _ in self):
+            raise StateError(
+                f"the steps after {after} up to {upto} are missing in {self.folder}\n"
+                "  hint: restore the folder together with the file of the service"
+            )
+        for _, last, path in self:
+            if after < last <= upto:
+                with pa.ipc.open_file(path) as reader:
+                    pieces += [(path, number) for number in range(reader.num_record_batches)]
+        return pieces
+
+
+def read_steps(path: Path, piece: int) -> pa.RecordBatch:
+    """Read a record batch of a step file."""
+    with pa.ipc.open_file(path) as reader:
+        return reader.get_batch(piece)
+
+
+class ResultFiles:
+    """The files of results that the service has not delivered yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / RESULTS_FOLDER
+
+    def put(self, batch: int, found: pa.Table) -> None:
+        """Write the results of a micro-batch; a repeated one replaces its file."""
+        _write(self.folder / f"{batch:0{_DIGITS}}{_SUFFIX}", found)
+
+    def oldest(self) -> tuple[int, Path] | None:
+        """Return the number and file of the oldest micro-batch."""
+        path = min(self.folder.glob(f"[0-9]*{_SUFFIX}"), default=None)
+        return None if path is None else (int(path.stem), path)
+
+
+def create_folders(folder: Path) -> None:
+    """Create the folders, and delete incomplete files of a killed writer."""
+    for name in (STEPS_FOLDER, RESULTS_FOLDER):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for incomplete in (folder / name).glob(f"{_HALF_WRITTEN}*"):
+            incomplete.unlink(missing_ok=True)
+
+
+def _write(path: Path, table: pa.Table, rows: int | None = None) -> None:
+    temporary = path.with_name(f"{_HALF_WRITTEN}{path.name}")
+    with temporary.open("wb") as file:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ------------------------------------------------------------------------------ in the workers
+
+
+@dataclass(frozen=True)
+class RouteSteps:
+    """Routes steps to key groups, with one output row for each key group."""
+
+    work: ServiceStreamJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        routed = list(self.work.route(row for batch in batches for row in batch.to_pylist()))
+        if routed:
+            columns = [compute_state_keys(self.work.key_groups), *zip(*routed, strict=True)]
+            yield pa.record_batch(columns, schema=ROUTED_SCHEMA)
+        freeze_loaded_code()
+
+
+class ServiceProcessor(StatefulProcessor):
+    """Runs a key group of the service with its state in Spark's store."""
+
+    def __init__(self, work: ServiceStreamJob) -> None:
+        self.work = work
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        silence_init_worker()
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.store = KeyGroupStore(handle)
+
+    def handleInputRows(  # noqa: N802 - Spark prescribes the name and arguments
+        self,
+        key: Any,
+        rows: Any,
+        timerValues: Any,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        pieces = [bytes(row.steps) for row in sorted(rows, key=lambda row: row.first)]
+        place = compute_state_keys(self.work.key_groups).index(key[0])
+        for row in self.work.run_task(self.store, place, pieces, get_task_cache()):
+            yield Row(**row)
+
+    def close(self) -> None:
+        freeze_loaded_code()
+
+
+# ------------------------------------------------------------------------------ on the driver
 
 
 class StepSource(DataSource):
@@ -192,6 +349,5 @@ def _configure(session: SparkSession, key_groups: int) -> SparkSession:
     """
     configured = session if _is_remote(session) else session.newSession()
     configured.conf.set("spark.sql.shuffle.partitions", str(key_groups))
-    configured.conf.set(f"{_STORE}.providerClass", _ROCKSDB)
-    configured.conf.set(f"{_STORE}.rocksdb.changelogCheckpointing.enabled", "true")
+    use_rocksdb(configured)
     return configured

@@ -1,4 +1,4 @@
-"""The embedded Spark session, files read through it, and settings of Python workers."""
+"""The embedded Spark session, and settings of Python workers."""
 
 import gc
 import logging
@@ -6,16 +6,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ensue.backends.spark import spark_text
-from ensue.backends.spark.paths import normalize_path
 from ensue.backends.spark.spark_errors import translate_errors
-from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
-from ensue.errors import EventError, RunnerError
+from ensue.backends.spark.stream_folders import normalize_path
+from ensue.errors import RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.stage import MicroBatch
 
@@ -62,26 +60,6 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
             lines = messages.read_text(errors="replace").strip().splitlines()
             last = "\n".join(f"  {line}" for line in lines[-5:]) or f"  {error}"
             raise RunnerError(f"Spark does not start:\n{last}\n  hint: it needs Java 17 or newer") from None
-
-
-def read_events(
-    session: "SparkSession", path: str, form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> "DataFrame":
-    """Read a file or folder of events; `form` is csv, tsv, json or parquet."""
-    if form != "parquet":
-        return read_text_events(session, [path], form, spelling)
-    with translate_errors(f"cannot read events from {path}: ", EventError):
-        return session.read.parquet(path)
-
-
-def read_text_events(
-    session: "SparkSession", paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> "DataFrame":
-    """Read text files with common column types."""
-    with translate_errors(f"cannot read events from {', '.join(paths)}: ", EventError):
-        if form == "json":
-            return spark_text.read_json(session, paths, spelling)
-        return spark_text.read_csv(session, paths, form, spelling)
 
 
 def collect(matches: "DataFrame") -> "pa.Table":

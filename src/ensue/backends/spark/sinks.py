@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -17,12 +18,12 @@ from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_writer import AddedFile, remove_files
 from ensue.backends.spark.frames import quote_name
 from ensue.backends.spark.match_frames import SeveralMatches
-from ensue.backends.spark.paths import escape_path, get_local_folder, normalize_path
 from ensue.backends.spark.spark_errors import get_condition, get_error_types, translate_error
+from ensue.backends.spark.stream_folders import escape_path, get_local_folder, normalize_path
 from ensue.errors import EventError, RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.query_spec import Name
-from ensue.runtime.tasks.wire_format import ARCHIVED, LATE_EVENTS
+from ensue.runtime.tasks.wire_format import Control
 
 _NO_TABLE_YET = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 _SHOWN = 5  # columns listed in an error
@@ -274,52 +275,51 @@ class ParquetBatches:
 FULL_SCAN_SINKS = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they read every row
 
 
-# ------------------------------------------------------------------------- archiving
+# ------------------------------------------------------------------------- several outputs
 
 
-def make_archiving_step(
-    outputs: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None, archive: FileArchive, writer: str
-) -> BatchStep:
-    """Make the step that delivers matches, then commits the files of tasks to the archive.
+def make_archive_commit(archive: FileArchive, writer: str) -> BatchStep:
+    """Make the step that commits the files of tasks to the archive.
 
-    Both are idempotent: matches have ids, and an archive transaction has the writer and the number
-    of the micro-batch.
+    It is idempotent: an archive transaction has the writer and the number of the micro-batch.
     """
 
     def commit_files(batch: DataFrame, number: int) -> None:
-        rows = batch.filter(sql.col("query") == ARCHIVED).select("matches").collect()
+        rows = batch.filter(sql.col("control") == str(Control.ARCHIVED)).select("matches").collect()
         files = [AddedFile.read(bytes(row[0]).decode()) for row in rows]
         if not commit(archive, files, writer, number):
             remove_files(archive.place, files)  # an earlier attempt has archived the same events
 
-    return make_delivery_by_query(outputs, sinks, aside, ARCHIVED, commit_files)
+    return commit_files
 
 
 def make_delivery_by_query(
     outputs: SeveralMatches,
     sinks: Mapping[Name, Sink],
     aside: Sink | None,
-    extra: int | None = None,
-    deliver_extra: BatchStep | None = None,
+    further: Mapping[Control, BatchStep] = MappingProxyType({}),
 ) -> BatchStep:
-    """Make the step that writes the matches of each query to its sink, and late events to `aside`.
+    """Make the step that writes the matches of each query to its sink, and late events to `aside`;
+    then the `further` steps process other control messages.
 
     A sink is only called with micro-batches that have matches for it, except for the only sink of
-    a stream with `extra` rows, which `deliver_extra` delivers.
+    a stream with `further` steps.
     """
 
     def deliver(batch: DataFrame, number: int) -> None:
         cached = batch.persist()
         try:
             # reads all rows, so that every task advances
-            present = {row[0] for row in cached.select("query").distinct().collect()}
-            if LATE_EVENTS in present and aside is not None:
+            kinds = sql.coalesce(sql.col("control"), sql.col("query").cast("string"))
+            present = {row[0] for row in cached.select(kinds).distinct().collect()}
+            if Control.LATE in present and aside is not None:
                 aside(outputs.late_events(cached), number)
             for output, name in enumerate(outputs):
-                if output in present or (deliver_extra is not None and len(outputs) == 1):
+                if str(output) in present or (further and len(outputs) == 1):
                     sinks[name](outputs.unpack(cached, name), number)
-            if deliver_extra is not None and extra in present:
-                deliver_extra(cached, number)
+            for control, step in further.items():
+                if control in present:
+                    step(cached, number)
         finally:
             cached.unpersist()
 

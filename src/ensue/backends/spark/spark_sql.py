@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ensue.backends.spark.frames import quote_name
+from ensue.backends.spark.match_frames import OUTER_QUERIES, OuterQuery
 from ensue.backends.spark.spark_errors import get_condition, get_error_types, translate_error
-from ensue.backends.spark.stream_spec import OUTER_QUERIES, OuterQuery
 from ensue.backends.sql_tables import MatchClauseFunction, match_clause
 from ensue.errors import EnsueError, QueryError, Span, did_you_mean
 from ensue.parser.sql.sql_query import (

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,16 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.archive_pins import pin_archives
 from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
-from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.flush import get_next_batch, remaining
-from ensue.backends.spark.match_frames import LATE_COLUMN, SeveralMatches, build_frames, get_single_frame
-from ensue.backends.spark.paths import (
-    StreamFolder,
-    get_local_folder,
-    name_folders,
-    normalize_path,
-    require_readable,
-    require_separate,
+from ensue.backends.spark.frames import spark_schema
+from ensue.backends.spark.match_frames import (
+    LATE_COLUMN,
+    SeveralMatches,
+    build_frames,
+    get_outer_query,
+    get_single_frame,
 )
 from ensue.backends.spark.sinks import (
     FULL_SCAN_SINKS,
@@ -33,74 +31,39 @@ from ensue.backends.spark.sinks import (
     ParquetBatches,
     ParquetTable,
     Sink,
-    make_archiving_step,
+    make_archive_commit,
     make_delivery_by_query,
 )
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
-from ensue.backends.spark.stream import build_packed_stream
+from ensue.backends.spark.stream import STREAM_PLANS, get_stream_plan
+from ensue.backends.spark.stream_folders import (
+    StreamFolder,
+    check_checkpoint,
+    get_local_folder,
+    has_commits,
+    name_folders,
+    normalize_path,
+    require_readable,
+    require_separate,
+)
 from ensue.backends.spark.stream_progress import (
     BatchProgress,
     StreamTotals,
     add_late_event_listener,
     get_progress,
-    make_shedding_step,
+    make_shed_delivery,
     require_load_shedding,
 )
-from ensue.backends.spark.stream_spec import STREAM_SPECS, PinnedStream, get_outer_query, get_stream_spec, pin_archives
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EnsueError, EventError
 from ensue.options import ALLOW, ArchiveWriter, History
 from ensue.progress_bars import ProgressDisplay, find_display
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.backfill import BEFORE_CUT
+from ensue.runtime.tasks.wire_format import Control
 
 Output = str | Path | Sink
 UNNAMED_FOLDER = "matches"  # the folder of an unnamed query
-
-
-def start(
-    matches: DataFrame | SeveralMatches,
-    output: Output | Mapping[Name, Output],
-    *,
-    checkpoint: str | Path,
-    late: Output | None = None,
-    every: str | None = None,
-    once: bool = False,
-    flush: bool = False,
-    name: str | None = None,
-    history: Any = None,
-    archive: Any = None,
-    shed_to: Output | None = None,
-    progress: bool = False,
-) -> "RunningStream":
-    """Start the query of a streaming DataFrame of matches; with `once`, wait for its end."""
-    if flush and not once:
-        raise EventError("flush=True needs once=True: only a stream that ends can be flushed")
-    if flush:
-        _require_stream(matches)
-        require_readable(matches.sparkSession, checkpoint)
-        get_outer_query(matches)
-    begun = start_without_waiting(
-        matches,
-        output,
-        checkpoint=checkpoint,
-        late=late,
-        every=every,
-        name=name,
-        history=history,
-        archive=archive,
-        shed_to=shed_to,
-        once=once,
-    )
-    if once:
-        try:
-            begun.wait(progress=progress)
-        except KeyboardInterrupt:
-            begun.stop()
-            raise
-    if flush:
-        flush_stream(begun)
-    return begun
 
 
 @shorten_class_tracebacks
@@ -205,6 +168,17 @@ class RunningStream:
         return f"<ensue.RunningStream {self.name or self.id}: {state}>"
 
 
+def wait_to_end(running: RunningStream, *, flush: bool = False, progress: bool = False) -> None:
+    """Wait for the end of a stream of existing events, and stop it if the wait is interrupted."""
+    try:
+        running.wait(progress=progress)
+    except KeyboardInterrupt:
+        running.stop()
+        raise
+    if flush:
+        flush_stream(running)
+
+
 def flush_stream(begun: RunningStream) -> None:
     """End the stream: deliver the matches that waited for more events or for time."""
     session, checkpoint = begun.matches.sparkSession, begun.checkpoint
@@ -220,21 +194,27 @@ def flush_stream(begun: RunningStream) -> None:
         begun.deliver(packed, number)
 
 
-def start_without_waiting(
+def start(
     matches: DataFrame | SeveralMatches,
     output: Output | Mapping[Name, Output],
     *,
     checkpoint: str | Path,
     late: Output | None = None,
     every: str | None = None,
+    once: bool = False,
+    flush: bool = False,
     name: str | None = None,
     history: Any = None,
     archive: Any = None,
     shed_to: Output | None = None,
-    once: bool = False,
 ) -> RunningStream:
-    """Start a stream without waiting for it."""
+    """Start the query of a streaming DataFrame of matches, without waiting for it."""
+    if flush and not once:
+        raise EventError("flush=True needs once=True: only a stream that ends can be flushed")
     _require_stream(matches)
+    if flush:
+        require_readable(matches.sparkSession, checkpoint)
+        get_outer_query(matches)
     first = history if history is None or isinstance(history, History) else History(history)
     writing = archive if archive is None or isinstance(archive, ArchiveWriter) else ArchiveWriter(archive)
     if once and every is not None:
@@ -275,30 +255,38 @@ def start_without_waiting(
                     "writeStream"
                 )
             sink.fit(session, columns[key])
-    past, pin = None, _pin_archives(matches, checkpoint_path, writing)
-    spec = None if pin is None else pin.spec
+    begun = STREAM_PLANS.get(matches, None)
+    plan, pin = begun, None
     shed_sink = None if shed_to is None else _sink(shed_to, ParquetBatches)
+    if writing is not None:
+        plan = get_stream_plan(matches, "archive=")
+    if plan is not None:
+        with translate_errors("the archives of the stream cannot be opened: "):
+            pin = pin_archives(session, plan.workload, checkpoint_path, writing)
+        if pin.workload.archive_set.archives:
+            plan = replace(plan, workload=pin.workload)
     if shed_sink is not None:
-        spec = spec or get_stream_spec(matches, "shed_to=")
-        require_load_shedding(spec.workload)
+        require_load_shedding(get_stream_plan(matches, "shed_to=").workload)
+    past = None
     if first is not None:
-        spec = spec or get_stream_spec(matches, "history=")
+        plan = plan or get_stream_plan(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = build_backfill(first, spec, checkpoint_path, local_checkpoint)
+            past = build_backfill(first, plan, checkpoint_path, local_checkpoint)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
+        plan = replace(plan, past=past, gap=first.gap == ALLOW)
     step = deliver  # Spark commits a micro-batch when the step has returned
-    if spec is not None:
-        gap = first is not None and first.gap == ALLOW
-        packed = build_packed_stream(spec, past, gap=gap, shed=shed_sink is not None)
-        stream = get_single_frame(build_frames(spec.workload, packed))
-        if pin is not None and pin.writer is not None:
-            stream, outputs = packed, SeveralMatches.from_packed(spec.workload, packed)
-            step = make_archiving_step(outputs, sinks, late_sink, pin.archive, pin.writer)
-        elif shed_sink is not None:
-            stream, outputs = packed, SeveralMatches.from_packed(spec.workload, packed)
-            step = make_shedding_step(spec.workload, outputs, sinks, late_sink, shed_sink)
+    if plan is not None and plan is not begun:
+        stream = get_single_frame(build_frames(plan.workload, plan.packed))
+    further: dict[Control, BatchStep] = {}
+    if pin is not None and pin.writer is not None:
+        further[Control.ARCHIVED] = make_archive_commit(pin.archive, pin.writer)
+    if plan is not None and shed_sink is not None:
+        further[Control.SHED] = make_shed_delivery(plan.workload, shed_sink)
+    if plan is not None and further:
+        stream, outputs = plan.packed, SeveralMatches.from_packed(plan.workload, plan.packed)
+        step = make_delivery_by_query(outputs, sinks, late_sink, further)
     writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", checkpoint_path)
     if name is not None:
@@ -311,20 +299,6 @@ def start_without_waiting(
     add_late_event_listener(stream.sparkSession)
     with translate_errors("the stream could not be started: "):
         return RunningStream(writer.start(), matches, checkpoint_path, deliver, past)
-
-
-def _pin_archives(
-    matches: DataFrame | SeveralMatches, checkpoint: str, writing: ArchiveWriter | None
-) -> PinnedStream | None:
-    """Fix the archives of a stream to the versions it started with; None without archives."""
-    spec = STREAM_SPECS.get(matches, None)
-    if writing is not None:
-        spec = get_stream_spec(matches, "archive=")
-    if spec is None:
-        return None
-    with translate_errors("the archives of the stream cannot be opened: "):
-        pinned_stream = pin_archives(spec, checkpoint, writing)
-    return pinned_stream if pinned_stream.spec.workload.archive_set.archives else None
 
 
 def _require_stream(matches: object) -> None:

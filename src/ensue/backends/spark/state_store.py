@@ -1,15 +1,19 @@
-"""Key groups in Spark's state store: their state variables, number and keys."""
+"""Key groups on Spark: their state variables, number and keys, and the rows between them."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple
+from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
 from ensue.errors import EventError, StateError
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.tasks.task_state import StateHeader
+from ensue.runtime.tasks.wire_format import Control, ControlMessage, Message, PackedTable
 
 JOB, HEAD, SNAPSHOT, LOG = "ensue_job", "ensue_head", "ensue_snapshot", "ensue_log"
 
@@ -111,6 +115,39 @@ def compute_state_keys(key_groups: int) -> list[int]:
 def get_stage_keys(chain: Pipeline, stage: int) -> list[int]:
     """Return the keys of the key groups of a stage; the output after the last stage has key 0."""
     return compute_state_keys(chain.count_key_groups(stage)) if stage < len(chain.stages) else [0]
+
+
+# A message as a row. A row for a later stage than the next one is forwarded by the next one.
+MESSAGE_COLUMNS = {
+    "through": pa.int32(),  # the key group of the next stage that receives or forwards it
+    "stage": pa.int32(),  # target stage
+    "key_group": pa.int32(),
+    "control": pa.string(),  # NULL: data
+    "output": pa.int32(),  # NULL: control, or events of a stage
+    "blob": pa.binary(),
+}
+
+
+def build_message_row(through: int, message: Message) -> dict[str, Any]:
+    """Build the row of a message, which goes through a key group of the next stage."""
+    row = {"through": through, "control": None, "output": None, **asdict(message)}
+    return row | {"control": str(message.control)} if isinstance(message, ControlMessage) else row
+
+
+def read_message(row: Mapping[str, Any]) -> Message:
+    """Read the message of a row."""
+    if row["control"] is None:
+        return PackedTable(row["stage"], row["key_group"], row["output"], row["blob"])
+    return ControlMessage(row["stage"], row["key_group"], Control(row["control"]), row["blob"])
+
+
+def select_results(rows: DataFrame, *controls: Control) -> DataFrame:
+    """Select the matches of the outputs, and these control messages, as packed matches."""
+    control = sql.col("control")
+    kept: Column = sql.col("output").isNotNull()
+    if controls:
+        kept = kept | control.isin(*map(str, controls))
+    return rows.filter(kept).select("control", sql.col("output").alias("query"), sql.col("blob").alias("matches"))
 
 
 def get_partition_id() -> int:

@@ -5,7 +5,6 @@ the other, with the same watermark. So a stage sees all results of earlier stage
 watermark, and lags behind the stream only by the delay with which lower layers decide.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
@@ -15,32 +14,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.analyzer.query import reject_case_conflicts, reject_column
 from ensue.backends.spark import frames
-from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
 from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
-from ensue.backends.spark.frames import (
-    build_key_group_column,
-    build_relevance_filter,
-    is_without_time,
-    quote_name,
-    read_frame,
-    warn_of_whole_streams,
-)
-from ensue.backends.spark.match_frames import LATE_COLUMN, Frames, SeveralMatches, build_frames
+from ensue.backends.spark.frames import read_frame, select_input, spark_schema, warn_of_whole_streams
+from ensue.backends.spark.match_frames import LATE_COLUMN, FrameRegistry, Frames, SeveralMatches, build_frames
 from ensue.backends.spark.session import (
     build_micro_batch_error,
     freeze_loaded_code,
     get_micro_batch,
     silence_init_worker,
 )
-from ensue.backends.spark.state_store import KeyGroupStore, get_key_group_count, get_partition_id, get_stage_keys
-from ensue.backends.spark.stream_spec import STREAM_SPECS, StreamSpec
+from ensue.backends.spark.state_store import (
+    MESSAGE_COLUMNS,
+    KeyGroupStore,
+    build_message_row,
+    get_key_group_count,
+    get_partition_id,
+    get_stage_keys,
+    select_results,
+)
+from ensue.cached import cached_property
+from ensue.errors import EventError
 from ensue.ir.query import Query
 from ensue.runtime.event_pruning import warn_if_expensive
 from ensue.runtime.job_fingerprint import register_job
@@ -52,14 +52,12 @@ from ensue.runtime.tasks.micro_batch import TaskCounters, run_task
 from ensue.runtime.tasks.task_state import TaskCache, import_part
 from ensue.runtime.tasks.watermark import is_calendar_time
 from ensue.runtime.tasks.wire_format import (
-    AHEAD,
-    ARCHIVED,
     KEY_GROUP,
-    LATE_EVENTS,
-    PASSING,
-    SHED,
+    Control,
+    ControlMessage,
+    Message,
     PackedTable,
-    compute_watermark,
+    StreamClock,
     pack_events,
     pack_routed_events,
     read_task_input,
@@ -74,19 +72,12 @@ measure = frames.measure
 METRIC_NAME = "ensue"  # the name of the counters in a query's progress
 NUMBERS = "numbers"  # among them, where the time column holds numbers
 COUNTERS = ("dropped", "ahead", *(f.name for f in fields(TaskCounters)))
-CLOCK, COUNTS = -4, -5  # output numbers that mark clock and counter rows
 _TASK_BITS = 40  # low bits of an event number: the event within its task
 _FLOW = pa.schema(
     {
-        "through": pa.int32(),  # the key group of the next stage that receives or forwards it
-        "stage": pa.int32(),  # target stage
-        "key_group": pa.int32(),
-        "number": pa.int32(),
+        **MESSAGE_COLUMNS,
         "sender": pa.int32(),
         "place": pa.int32(),  # position among the rows of the sender
-        "newest_ms": pa.int64(),
-        "version": pa.string(),  # of the subscriptions, which may change
-        "blob": pa.binary(),
         **dict.fromkeys(COUNTERS, pa.int64()),
     }
 )
@@ -116,46 +107,68 @@ def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
     for chain in workload.chains:
         reject_dataframe_archives(chain)
         reject_large_tables(chain)
-    spec = StreamSpec(workload, frame, options)
-    matches = build_frames(workload, build_packed_stream(spec))
+    plan = StreamPlan(workload, frame, options)
+    matches = build_frames(workload, plan.packed)
     register_job(workload.specs, workload.archive_set)
     for work in workload.works:
         for prepared in work.expected:
             warn_if_expensive(prepared)
-    _require_rocksdb(frame)
+    use_rocksdb(frame.sparkSession)
     warn_of_whole_streams(workload)
     several = isinstance(matches, SeveralMatches)
-    STREAM_SPECS.put(matches if several else next(iter(matches.values())), spec)
+    STREAM_PLANS.put(matches if several else next(iter(matches.values())), plan)
     return matches
 
 
-def build_packed_stream(
-    spec: StreamSpec, beginning: "Backfill | None" = None, *, gap: bool = False, shed: bool = False
-) -> DataFrame:
-    """Build the packed output of a stream: matches, late events, archive files and, with `shed`,
-    the keys that were shed. With `gap` it may begin after the end of the history."""
-    workload, options = spec.workload, spec.source_options
-    shape = workload.source.shape
-    watched = with_watermark(spec.frame, shape, options.watermark, options.stream.max_ahead)
-    cut = None if beginning is None or gap else beginning.cut
-    flows = []
-    for number, chain in enumerate(workload.chains):
-        chain_input = watched.drop_ahead() if number else watched
-        flow = select_events(chain_input, chain, cut).mapInArrow(
-            PackEvents(chain, options.stream.bad_events, cut), FLOW
+@dataclass(frozen=True)
+class StreamPlan:
+    """The plan of a stream. `ensue.start` may begin it with a history and pin its archives."""
+
+    workload: Workload
+    frame: DataFrame
+    options: SourceOptions
+    past: "Backfill | None" = None
+    gap: bool = False  # whether the stream may begin after the end of the history
+
+    @cached_property
+    def packed(self) -> DataFrame:
+        """Its packed output: matches, late events, archive files and shed keys."""
+        workload, options, past = self.workload, self.options, self.past
+        shape = workload.source.shape
+        watched = with_watermark(self.frame, shape, options.watermark, options.stream.max_ahead)
+        cut = None if past is None or self.gap else past.cut
+        flows = []
+        for number, chain in enumerate(workload.chains):
+            chain_input = watched.drop_ahead() if number else watched
+            flow = select_events(chain_input, chain, cut).mapInArrow(
+                PackEvents(chain, options.stream.bad_events, cut), FLOW
+            )
+            for stage in range(len(chain.stages)):
+                processor = StageProcessor(chain, stage, watched.delay_ms, cut)
+                first = None if past is None else past.initial(number, stage)
+                flow = flow.groupBy(chain.grouped_by).transformWithState(processor, FLOW, "append", "EventTime", first)
+            flows.append(flow)
+        counters = [sql.sum(name).alias(name) for name in COUNTERS]
+        if not is_calendar_time(shape):
+            counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
+        flow = reduce(DataFrame.union, flows).observe(get_metric_name(options.number), *counters)
+        return select_results(flow, Control.LATE, Control.ARCHIVED, Control.SHED)
+
+
+STREAM_PLANS = FrameRegistry[StreamPlan | None]()  # of the results of `ensue.match`
+
+
+def get_stream_plan(matches: object, what: str) -> StreamPlan:
+    """Return the plan of a result of `ensue.match`, which the argument `what` needs."""
+    plan = STREAM_PLANS.get(matches, None)
+    if plan is None:
+        raise EventError(
+            f"{what} needs the result of ensue.match for a stream, but these matches were "
+            "changed since\n"
+            "  hint: pass them unchanged; a function as output gets each micro-batch and can "
+            "change it there"
         )
-        for stage in range(len(chain.stages)):
-            processor = StageProcessor(chain, stage, watched.delay_ms, cut)
-            first = None if beginning is None else beginning.initial(number, stage)
-            flow = flow.groupBy(chain.grouped_by).transformWithState(processor, FLOW, "append", "EventTime", first)
-        flows.append(flow)
-    counters = [sql.sum(name).alias(name) for name in COUNTERS]
-    if not is_calendar_time(shape):
-        counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
-    flow = reduce(DataFrame.union, flows).observe(get_metric_name(options.number), *counters)
-    kind = sql.col("number")
-    results = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
-    return results.select(kind.alias("query"), sql.col("blob").alias("matches"))
+    return plan
 
 
 def _refuse_names(query: Query, frame: DataFrame) -> None:
@@ -177,37 +190,24 @@ def is_ensue_metric(name: str) -> bool:
 
 
 def select_events(watched: WatermarkedFrame, chain: Pipeline, cut: float | None = None) -> DataFrame:
-    """Select the relevant events, with their key group if Spark computes it.
-
-    Other events are passed to `Pack` if they are bad or too far ahead, advance the watermark, or
-    show that the history and the stream overlap.
-    """
-    frame, condition = watched.frame, build_relevance_filter(chain)
-    if condition is not None:
-        selected = condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
-        if cut is not None:
-            shape = chain.source.shape
-            overlaps = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
-            selected = selected | sql.coalesce(overlaps, sql.lit(False))
-        frame = frame.filter(selected)
-    key_group = build_key_group_column(chain)
-    if condition is not None:
-        key_group = sql.when(condition, key_group).otherwise(PASSING)
-    if watched.ahead is not None:
-        key_group = sql.when(watched.ahead, AHEAD).otherwise(key_group)
-    names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
-    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
+    """Select the input of a chain, with events that are too far ahead, advance the watermark, or
+    show that the history and the stream overlap."""
+    also = watched.must_keep()
+    if cut is not None:
+        shape = chain.source.shape
+        overlaps = is_before(watched.frame, shape.schema.end, shape, chain.clock.following(cut))
+        also = also | sql.coalesce(overlaps, sql.lit(False))
+    return select_input(watched.frame, chain, also, watched.ahead)
 
 
-def _require_rocksdb(frame: DataFrame) -> None:
+def use_rocksdb(session: SparkSession) -> None:
     """Use RocksDB, the only state store of transformWithState, instead of Spark's default."""
-    conf = frame.sparkSession.conf
     name = "spark.sql.streaming.stateStore.providerClass"
-    if "HDFSBackedStateStoreProvider" in (conf.get(name) or ""):
-        conf.set(name, _ROCKSDB)
+    if "HDFSBackedStateStoreProvider" in (session.conf.get(name) or ""):
+        session.conf.set(name, _ROCKSDB)
         changes = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-        if conf.get(changes, None) is None:
-            conf.set(changes, "true")
+        if session.conf.get(changes, None) is None:
+            session.conf.set(changes, "true")
 
 
 # ------------------------------------------------------------------------------ in the workers
@@ -226,13 +226,13 @@ class PackEvents:
         chain, task = self.chain, get_partition_id()
         arrivals = read_task_input(batches, chain, self.bad_events)
         packed, version = self._pack(arrivals.events, task)
-        times = {"newest_ms": arrivals.newest_ms, "version": version}
+        clock = StreamClock(arrivals.newest_ms, None, version)
         rows = [
-            _row(key, PackedTable(0, key_group, CLOCK, b""), task) | times
+            _row(key, ControlMessage(0, key_group, Control.CLOCK, clock.pack()), task)
             for key_group, key in enumerate(get_stage_keys(chain, 0))
         ]
-        if self.cut is not None and arrivals.oldest is not None:
-            rows[0]["blob"] = json.dumps(arrivals.oldest).encode()
+        if self.cut is not None:
+            rows[0]["blob"] = replace(clock, oldest=arrivals.oldest).pack()
         rows[0] |= {"dropped": arrivals.dropped, "ahead": arrivals.ahead}
         rows += _route(chain, -1, packed, task)
         if chain.grouped_by == "key_group":
@@ -240,7 +240,7 @@ class PackEvents:
         yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
         freeze_loaded_code()
 
-    def _pack(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
+    def _pack(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], SubscriptionVersion | None]:
         """Pack the events by key group, with the version of the subscriptions."""
         key_groups = events.column(KEY_GROUP).to_numpy()
         events = events.drop_columns([KEY_GROUP])
@@ -256,8 +256,7 @@ class PackEvents:
         if batch is None:
             raise build_micro_batch_error()
         spread = stage.spread(events, self.chain.count_key_groups(0), batch)
-        version = None if spread.version is None else json.dumps(asdict(spread.version))
-        return pack_routed_events(self.chain, arriving, spread), version
+        return pack_routed_events(self.chain, arriving, spread), spread.version
 
 
 class StageProcessor(StatefulProcessor):
@@ -288,8 +287,8 @@ class StageProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         ordered = sorted(rows, key=lambda row: (row.sender, row.place))
         own = [row for row in ordered if row.stage == self.number]
-        clocks = [row for row in own if row.number == CLOCK]
-        newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
+        clocks = [bytes(row.blob) for row in own if row.control == Control.CLOCK]
+        clock = StreamClock.merge(clocks)
         keys = get_stage_keys(self.chain, self.number + 1)
         for row in ordered:
             if row.stage != self.number:
@@ -297,17 +296,12 @@ class StageProcessor(StatefulProcessor):
         if not own:
             return
         if clocks and key[0] == 0 and self.number + 1 < len(self.chain.stages):
+            time = StreamClock(clock.newest_ms).pack()
             for key_group, through in enumerate(keys):
-                clock = PackedTable(self.number + 1, key_group, CLOCK, b"")
-                yield Row(**(_row(through, clock, 0) | {"newest_ms": max(newest, default=None)}))
-        next_ms = compute_watermark(newest, self.delay_ms)
-        oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
-        blobs = [bytes(row.blob) for row in own if row.number != CLOCK]
-        counts = {name: sum(row[name] for row in own) for name in ("dropped", "ahead")}
-        newest_ms = max(newest, default=None)
-        versions = {row.version for row in clocks if row.version is not None}
-        version = SubscriptionVersion(**json.loads(versions.pop())) if versions else None
-        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, newest_ms, version, **counts)
+                yield Row(**_row(through, ControlMessage(self.number + 1, key_group, Control.CLOCK, time), 0))
+        blobs = [bytes(row.blob) for row in own if row.control is None]
+        counts = {name: sum(row[name] or 0 for row in own) for name in ("dropped", "ahead")}
+        yield from self._run(key[0], timerValues, blobs, clock, **counts)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -337,10 +331,7 @@ class StageProcessor(StatefulProcessor):
         key_group: int,
         times: Any,
         blobs: list[bytes],
-        next_ms: int | None = None,
-        oldest: float | None = None,
-        newest_ms: int | None = None,
-        version: SubscriptionVersion | None = None,
+        clock: StreamClock = StreamClock(),  # noqa: B008  it is frozen
         *,
         dropped: int = 0,
         ahead: int = 0,
@@ -351,8 +342,8 @@ class StageProcessor(StatefulProcessor):
         if self.chain.spreads is not None and key_group:
             place = get_stage_keys(self.chain, self.number).index(key_group)
         outcome = run_task(
-            self.store, self.chain, self.number, watermark_ms, blobs, next_ms, get_task_cache(), oldest,
-            newest_ms, require_no_gap=checks, place=place, version=version,
+            self.store, self.chain, self.number, watermark_ms, blobs, clock.watermark_ms(self.delay_ms),
+            get_task_cache(), clock, require_no_gap=checks, place=place,
         )  # fmt: skip
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:
@@ -370,8 +361,8 @@ def get_task_cache() -> TaskCache:
     return TaskCache(Path(SparkFiles.getRootDirectory()) / "ensue-tasks")
 
 
-def _route(chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: int) -> Iterator[dict[str, Any]]:
-    """Convert packed tables to rows, routed to the key groups of the next stage."""
+def _route(chain: Pipeline, number: int, sent: Iterable[Message], sender: int) -> Iterator[dict[str, Any]]:
+    """Convert messages to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     for place, packed in enumerate(sent):
         yield _row(keys[packed.key_group % len(keys)], packed, sender) | {"place": place}
@@ -379,12 +370,9 @@ def _route(chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: in
 
 def build_counter_row(chain: Pipeline, key_group: int, counters: TaskCounters) -> dict[str, Any]:
     """Build the counter row of a key group."""
-    mark = PackedTable(len(chain.stages), key_group, COUNTS, b"")
+    mark = ControlMessage(len(chain.stages), key_group, Control.COUNTERS)
     return _row(0, mark, key_group) | asdict(counters)
 
 
-def _row(through: int, packed: PackedTable, sender: int) -> dict[str, Any]:
-    return {
-        "through": through, "sender": sender, "place": 0, "newest_ms": None, "version": None,
-        **asdict(packed), **dict.fromkeys(COUNTERS, 0),
-    }  # fmt: skip
+def _row(through: int, message: Message, sender: int) -> dict[str, Any]:
+    return dict.fromkeys(_FLOW.names) | build_message_row(through, message) | {"sender": sender, "place": 0}

@@ -12,16 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.match_frames import SeveralMatches
-from ensue.backends.spark.sinks import BatchStep, Sink, make_delivery_by_query
+from ensue.backends.spark.frames import spark_schema
+from ensue.backends.spark.sinks import BatchStep, Sink
 from ensue.backends.spark.spark_errors import get_stream_failure
 from ensue.backends.spark.stream import COUNTERS, NUMBERS, is_ensue_metric
 from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
-from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.load_shedding import build_shed_schema
-from ensue.runtime.tasks.wire_format import SHED
+from ensue.runtime.tasks.wire_format import Control
 from ensue.runtime.workload import Workload
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
@@ -216,17 +214,15 @@ _COUNTED_TOTALS = {f.name for f in fields(StreamTotals)} & {*_COUNTED, "input_ro
 # ------------------------------------------------------------------------- load shedding
 
 
-def make_shedding_step(
-    workload: Workload, outputs: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None, losses: Sink
-) -> BatchStep:
-    """Make the step that delivers matches, then the keys that were shed."""
+def make_shed_delivery(workload: Workload, sink: Sink) -> BatchStep:
+    """Make the step that delivers the keys that were shed."""
     unpack = UnpackShed.from_workload(workload)
 
     def deliver_shed(batch: DataFrame, number: int) -> None:
-        shed = batch.filter(sql.col("query") == SHED)
-        losses(shed.mapInArrow(unpack, spark_schema(unpack.schema)), number)
+        shed = batch.filter(sql.col("control") == str(Control.SHED))
+        sink(shed.mapInArrow(unpack, spark_schema(unpack.schema)), number)
 
-    return make_delivery_by_query(outputs, sinks, aside, SHED, deliver_shed)
+    return deliver_shed
 
 
 def require_load_shedding(workload: Workload) -> None:

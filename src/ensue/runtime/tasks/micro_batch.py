@@ -7,12 +7,19 @@ from time import perf_counter_ns, time_ns
 from ensue.archives.delta_writer import write_files
 from ensue.archives.parquet_writer import AddedFile
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.stage import ArchiveBuffer, ArchiveWritingStage, LookupCounters, PipelineStage, SubscriptionVersion
+from ensue.runtime.stage import ArchiveBuffer, ArchiveWritingStage, LookupCounters, PipelineStage
 from ensue.runtime.tasks.load_shedding import DROPPED, FROM, TO, compute_share
 from ensue.runtime.tasks.task import Task
 from ensue.runtime.tasks.task_state import StoredTask, TaskCache, TaskStateStore
 from ensue.runtime.tasks.watermark import fits_spark_watermark
-from ensue.runtime.tasks.wire_format import PackedTable, pack_files, pack_late_events, pack_outputs, pack_shed_keys
+from ensue.runtime.tasks.wire_format import (
+    Message,
+    StreamClock,
+    pack_files,
+    pack_late_events,
+    pack_outputs,
+    pack_shed_keys,
+)
 
 
 def write_archive_files(task: Task, stage: PipelineStage) -> list[AddedFile]:
@@ -64,7 +71,7 @@ class TaskCounters:
 class TaskResult:
     """The output of a task, and the watermark (in milliseconds) of its next timer."""
 
-    sent: list[PackedTable]
+    sent: list[Message]
     timer_before: int | None
     timer: int | None
     counters: TaskCounters
@@ -78,13 +85,11 @@ def run_task(
     blobs: Sequence[bytes] = (),
     next_ms: int | None = None,
     cache: TaskCache = TaskCache(),  # noqa: B008  it has no state of its own
-    oldest: float | None = None,
-    newest_ms: int | None = None,
+    of_batch: StreamClock = StreamClock(),  # noqa: B008  it is frozen
     *,
     require_no_gap: bool = False,
     wall_ms: int | None = None,
     place: int = 0,
-    version: SubscriptionVersion | None = None,
 ) -> TaskResult:
     """Feeds events to a task, advances its watermark, and stores it.
 
@@ -92,11 +97,11 @@ def run_task(
     `next_ms` is the watermark after it: later events will not be earlier, so the task can match up
     to it already. None: it is unknown.
 
-    `oldest` and `newest_ms` are the times of the oldest and newest events of the micro-batch on
-    any task. The first is for the task that has to `require_no_gap` between history and stream,
-    the second decides, compared with `wall_ms`, whether keys are shed.
+    `of_batch` has the oldest and newest events of the micro-batch on any task. The oldest one is
+    for the task that has to `require_no_gap` between history and stream, the newest one decides,
+    compared with `wall_ms`, whether keys are shed.
 
-    `place` is the number of the task in its stage, `version` that of the subscriptions.
+    `place` is the number of the task in its stage.
     """
     begun = perf_counter_ns()
     clock = chain.clock
@@ -107,16 +112,16 @@ def run_task(
     opened = perf_counter_ns()
     before = task.waiting_events, task.oldest, task.version
     lookups, misses = get_lookup_counters(task), task.spilled.misses
-    if version is not None:
-        task.renew(version)
-    if oldest is not None:
-        task.tell_oldest(oldest)
+    if of_batch.version is not None:
+        task.renew(of_batch.version)
+    if of_batch.oldest is not None:
+        task.tell_oldest(of_batch.oldest)
     if require_no_gap:
         task.require_no_gap(now)
     share = 0.0
-    if task.limits.shed_ms is not None and newest_ms is not None:
+    if task.limits.shed_ms is not None and of_batch.newest_ms is not None:
         wall_ms = time_ns() // 1_000_000 if wall_ms is None else wall_ms
-        share = compute_share(wall_ms - newest_ms, task.limits.shed_ms)
+        share = compute_share(wall_ms - of_batch.newest_ms, task.limits.shed_ms)
     accepted = task.accept(blobs, late_before, share)
     shed = accepted.shed
     found = task.release(now) if now is not None else []
@@ -160,7 +165,7 @@ def run_task(
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
-    sent = list(pack_outputs(chain, number, found)) if found else []
+    sent: list[Message] = list(pack_outputs(chain, number, found)) if found else []
     sent += pack_late_events(chain, accepted.late) if chain.deliver_late else ()
     sent += pack_files(chain, files)
     sent += pack_shed_keys(chain, shed.listed)

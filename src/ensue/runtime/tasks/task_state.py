@@ -14,12 +14,13 @@ import json
 import os
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -44,7 +45,7 @@ class CachedTask:
     """A task in memory."""
 
     stamp: bytes
-    task: Task
+    task: "StatefulTask"
     bytes: int
     copy: Path | None  # file for other processes
 
@@ -64,7 +65,7 @@ class TaskCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
-    def take(self, stamp: bytes) -> Task | None:
+    def take(self, stamp: bytes) -> "StatefulTask | None":
         """Removes a task from the cache and returns it, unless it has another stamp."""
         cached = _live.pop(stamp[:_OF_TASK], None)
         return None if cached is None or cached.stamp != stamp else cached.task
@@ -78,7 +79,7 @@ class TaskCache:
         except FileNotFoundError:
             return None
 
-    def put(self, stamp: bytes, task: Task) -> None:
+    def put(self, stamp: bytes, task: "StatefulTask") -> None:
         """Caches a task in memory, and evicts stale and surplus tasks."""
         path = None if self.folder is None else self._path(stamp)
         copy = path if path is not None and path.exists() else None
@@ -91,7 +92,7 @@ class TaskCache:
         while len(_live) > 1 and (len(_live) > MAX_CACHED_TASKS or size > MAX_CACHED_BYTES):
             size -= _live.popitem(last=False)[1].bytes
 
-    def leave(self, stamp: bytes, task: Task, before: bytes, saved: bytes | None = None) -> None:
+    def leave(self, stamp: bytes, task: "StatefulTask", before: bytes, saved: bytes | None = None) -> None:
         """Writes a file for other processes, and removes that of the stamp `before`.
 
         `saved` is the serialized task if it is known already.
@@ -176,11 +177,27 @@ class TaskStateStore(SnapshotReader, Protocol):
     def clear_entries(self) -> None: ...
 
 
-class StoredTask:
+class StatefulTask(Protocol):
+    """A deterministic task: its input is its state."""
+
+    kept: dict[str, list[int]]  # by segment: its parts in the store
+
+    @property
+    def segments(self) -> Mapping[str, Path]: ...
+    @property
+    def state_bytes(self) -> int: ...
+    def save_apart(self) -> bytes: ...
+
+
+AnyTask = TypeVar("AnyTask", bound=StatefulTask)
+
+
+class StoredState(ABC, Generic[AnyTask]):
     """Opens the task of a state store, and writes it back."""
 
-    def __init__(self, store: TaskStateStore, chain: Pipeline, number: int, cache: TaskCache, place: int = 0) -> None:
-        job = chain.stage_text(number)
+    task: AnyTask
+
+    def __init__(self, store: TaskStateStore, job: str, cache: TaskCache) -> None:
         self.store = store
         self.cache = cache
         self.rebuilt = False
@@ -189,7 +206,7 @@ class StoredTask:
         if head is None:
             store.put_job(job)
             self.head = StateHeader(FORMAT, hash_job(job), b"", 0, 0, 0, None)
-            self.task = Task(chain, number, place)
+            self.task = self._create()
             return
         if head.format != FORMAT:
             raise StateError(
@@ -198,46 +215,44 @@ class StoredTask:
                 "  hint: use the release that wrote it, or start with a new checkpoint"
             )
         if head.job != hash_job(job):
-            require_same_job(store.job(), job)
+            self._require_same_job(store.job(), job)
             store.put_job(job)  # an equal job with another text
         self.head = replace(head, job=hash_job(job))
-        task = cache.take(head.stamp)
-        if task is None and (copy := cache.copy(head.stamp)) is not None:
-            with contextlib.suppress(FileNotFoundError):  # a segment was removed by its owner
-                task = Task.restore(chain, number, copy, store.part, place)
-        elif task is not None and task.limits != chain.stages[number].limits:
-            # the stream was restarted with other limits
-            task = Task.restore(chain, number, task.save_apart(), place=place)
+        task = self._take_cached(head.stamp)
         self.rebuilt = task is None
         if task is None:
             cache.drop_others(head.stamp)
-            task = rebuild_task(store, head, chain, number, place)
+            task = self._rebuild()
         self.task = task
 
-    def keep(
-        self,
-        watermark: float | None,
-        blobs: Sequence[bytes],
-        timer: int | None,
-        *,
-        whole: bool = False,
-        shed: pa.Table | None = None,
-    ) -> int:
-        """Writes the input of the micro-batch, or a snapshot; returns the bytes written.
+    @abstractmethod
+    def _create(self) -> AnyTask:
+        """An empty task."""
 
-        `watermark` is the one that decided which events were late. `whole`: the task has archived
-        events, which a replay would archive again, so a snapshot is written. `shed` are the keys
-        that were shed: wall-clock time decided, which a replay cannot repeat.
+    @abstractmethod
+    def _restore(self, saved: bytes) -> AnyTask:
+        """A task from what it serialized itself."""
+
+    @abstractmethod
+    def _rebuild(self) -> AnyTask:
+        """The task from the snapshot and the log of the store."""
+
+    @abstractmethod
+    def _require_same_job(self, then: str, now: str) -> None:
+        """Raises a StateError unless the state is of this job."""
+
+    def _take_cached(self, stamp: bytes) -> AnyTask | None:
+        task: Any = self.cache.take(stamp)
+        if task is None and (copy := self.cache.copy(stamp)) is not None:
+            with contextlib.suppress(FileNotFoundError):  # a segment was removed by its owner
+                return self._restore(copy)
+        return cast("AnyTask | None", task)
+
+    def write(self, entry: bytes, timer: int | None = None, *, whole: bool = False) -> int:
+        """Appends an entry to the log, or writes a snapshot; returns the bytes written.
+
+        `whole`: the entry must not be replayed, so a snapshot is written.
         """
-        header: dict[str, Any] = {"late_before": watermark, "watermark": self.task.watermark}
-        if self.task.oldest is not None:
-            header["oldest"] = self.task.oldest
-        if self.task.version is not None:
-            header["version"] = asdict(self.task.version)
-        logged_blobs = {str(k): b for k, b in enumerate(blobs)}
-        if shed is not None:
-            logged_blobs[_SHED] = serialize_table(shed)
-        entry = pack_state(header, {}, logged_blobs)
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
@@ -282,6 +297,60 @@ class StoredTask:
         if self.rebuilt:  # spares other processes the work
             self.cache.leave(self.head.stamp, self.task, b"")
         self.cache.put(self.head.stamp, self.task)
+
+
+class StoredTask(StoredState[Task]):
+    """A task of a pipeline in its state store."""
+
+    def __init__(self, store: TaskStateStore, chain: Pipeline, number: int, cache: TaskCache, place: int = 0) -> None:
+        self._of_chain = (chain, number)
+        self._place = place
+        super().__init__(store, chain.stage_text(number), cache)
+
+    def _create(self) -> Task:
+        return Task(*self._of_chain, self._place)
+
+    def _restore(self, saved: bytes) -> Task:
+        return Task.restore(*self._of_chain, saved, self.store.part, self._place)
+
+    def _rebuild(self) -> Task:
+        return rebuild_task(self.store, self.head, *self._of_chain, self._place)
+
+    def _require_same_job(self, then: str, now: str) -> None:
+        require_same_job(then, now)
+
+    def _take_cached(self, stamp: bytes) -> Task | None:
+        task = super()._take_cached(stamp)
+        chain, number = self._of_chain
+        if task is not None and task.limits != chain.stages[number].limits:
+            # the stream was restarted with other limits
+            return Task.restore(chain, number, task.save_apart(), place=self._place)
+        return task
+
+    def keep(
+        self,
+        watermark: float | None,
+        blobs: Sequence[bytes],
+        timer: int | None,
+        *,
+        whole: bool = False,
+        shed: pa.Table | None = None,
+    ) -> int:
+        """Writes the input of the micro-batch, or a snapshot; returns the bytes written.
+
+        `watermark` is the one that decided which events were late. `whole`: the task has archived
+        events, which a replay would archive again, so a snapshot is written. `shed` are the keys
+        that were shed: wall-clock time decided, which a replay cannot repeat.
+        """
+        header: dict[str, Any] = {"late_before": watermark, "watermark": self.task.watermark}
+        if self.task.oldest is not None:
+            header["oldest"] = self.task.oldest
+        if self.task.version is not None:
+            header["version"] = asdict(self.task.version)
+        logged_blobs = {str(k): b for k, b in enumerate(blobs)}
+        if shed is not None:
+            logged_blobs[_SHED] = serialize_table(shed)
+        return self.write(pack_state(header, {}, logged_blobs), timer, whole=whole)
 
 
 def rebuild_task(store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0) -> Task:

@@ -1,7 +1,13 @@
-"""Serializes tables between stages, addressed to key groups, and reads the input of tasks."""
+"""What tasks send each other: data and control, addressed to key groups; and reads their input.
 
+Data are serialized tables: events and complex events for a stage, or the matches of an output.
+Control is everything else: the clock of the stream, counters, late events, files, shed keys.
+"""
+
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -11,27 +17,47 @@ from ensue.analyzer.hierarchy_layers import get_layer_column
 from ensue.archives.parquet_writer import AddedFile
 from ensue.engine.state_format import deserialize_table, serialize_table
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.stage import COPY, RoutedEvents
+from ensue.runtime.stage import COPY, RoutedEvents, SubscriptionVersion
 from ensue.vector.event_table import drop_bad_times, get_end_times
 from ensue.vector.key_groups import assign_key_groups
 
-LATE_EVENTS = -1  # in the place of an output's number
-EVENTS = -2  # events that came in
-COMPLEX_EVENTS = -3  # complex events of an earlier stage
-ARCHIVED = -6  # a file that was written, to be made part of the stream's archive
-SHED = -7  # keys that were given up, each with its interval
 MAX_ROWS = 65_536  # of a packed table
 _NAME = b"made"  # where a packed table says whose events these are
 
 
+class Control(StrEnum):
+    """The kinds of control messages."""
+
+    CLOCK = "clock"  # the newest event of a task, for every key group
+    COUNTERS = "counters"  # of a key group in a micro-batch
+    LATE = "late"  # late events, to be delivered
+    ARCHIVED = "archived"  # a file that was written, to be made part of the stream's archive
+    SHED = "shed"  # keys that were given up, each with its interval
+    KEY_GROUP = "key group"  # a history: the key group exists, maybe without events
+    STATE = "state"  # a history: a part of the state of a key group
+
+
 @dataclass(frozen=True, slots=True)
 class PackedTable:
-    """A serialized table for a key group of a stage; after the last stage it is delivered."""
+    """Data: a serialized table for a key group of a stage; after the last stage it is delivered."""
 
     stage: int
     key_group: int  # from 0
-    number: int  # of an output, or what it is instead
+    output: int | None  # None: events of a stage
     blob: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ControlMessage:
+    """Control: a message to a key group of a stage, or after the last stage to the driver."""
+
+    stage: int
+    key_group: int
+    control: Control
+    blob: bytes = b""
+
+
+Message = PackedTable | ControlMessage
 
 
 def pack_events(
@@ -44,11 +70,11 @@ def pack_events(
     for number in range(first, len(chain.stages)):
         reads = chain.stages[number].reads
         if key_groups is not None:
-            yield from _by_key_group(chain, number, events, key_groups, EVENTS)
+            yield from _by_key_group(chain, number, events, key_groups)
             continue
         selected = events.filter(pa.array(reads.compute_mask(events, chain.source.shape)))
         if selected.num_rows:
-            yield from _by_key_group(chain, number, selected, _hash_keys(chain, number, selected, reads.key), EVENTS)
+            yield from _by_key_group(chain, number, selected, _hash_keys(chain, number, selected, reads.key))
 
 
 def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) -> Iterator[PackedTable]:
@@ -59,7 +85,7 @@ def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) 
     for field in spread.added.schema:
         going = going.append_column(field, spread.added.column(field.name))
     going = going.append_column(COPY, pa.array(copies, pa.int64()))
-    yield from _by_key_group(chain, 0, going, spread.key_groups, EVENTS)
+    yield from _by_key_group(chain, 0, going, spread.key_groups)
 
 
 def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Iterator[PackedTable]:
@@ -76,25 +102,25 @@ def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Ite
         for later in range(number + 1, len(chain.stages)):
             if name in chain.stages[later].takes:
                 key = [get_layer_column(field) for field in chain.stages[later].reads.key]
-                yield from _by_key_group(chain, later, marked, _hash_keys(chain, later, marked, key), COMPLEX_EVENTS)
+                yield from _by_key_group(chain, later, marked, _hash_keys(chain, later, marked, key))
 
 
-def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[PackedTable]:
+def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[ControlMessage]:
     """Late events, to be delivered."""
     for piece in _pieces(late):
-        yield PackedTable(len(chain.stages), 0, LATE_EVENTS, serialize_table(piece))
+        yield ControlMessage(len(chain.stages), 0, Control.LATE, serialize_table(piece))
 
 
-def pack_files(chain: Pipeline, files: Iterable[AddedFile]) -> Iterator[PackedTable]:
+def pack_files(chain: Pipeline, files: Iterable[AddedFile]) -> Iterator[ControlMessage]:
     """Files of the stream's archive, to be committed."""
     for file in files:
-        yield PackedTable(len(chain.stages), 0, ARCHIVED, file.text().encode())
+        yield ControlMessage(len(chain.stages), 0, Control.ARCHIVED, file.text().encode())
 
 
-def pack_shed_keys(chain: Pipeline, shed: pa.Table | None) -> Iterator[PackedTable]:
+def pack_shed_keys(chain: Pipeline, shed: pa.Table | None) -> Iterator[ControlMessage]:
     """Shed keys, to be listed."""
     for piece in () if shed is None else _pieces(shed):
-        yield PackedTable(len(chain.stages), 0, SHED, serialize_table(piece))
+        yield ControlMessage(len(chain.stages), 0, Control.SHED, serialize_table(piece))
 
 
 def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
@@ -111,7 +137,7 @@ def _hash_keys(chain: Pipeline, number: int, events: pa.Table, key: Sequence[str
 
 
 def _by_key_group(
-    chain: Pipeline, number: int, events: pa.Table, key_groups: npt.NDArray[np.integer], kind: int
+    chain: Pipeline, number: int, events: pa.Table, key_groups: npt.NDArray[np.integer]
 ) -> Iterator[PackedTable]:
     if not events.num_rows:
         return
@@ -124,7 +150,7 @@ def _by_key_group(
     for key_group in range(count):
         begin, end = int(bounds[key_group]), int(bounds[key_group + 1])
         for piece in _pieces(events.slice(begin, end - begin)):
-            yield PackedTable(number, key_group, kind, serialize_table(piece))
+            yield PackedTable(number, key_group, None, serialize_table(piece))
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
@@ -169,11 +195,35 @@ def _key_groups(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]
     return np.asarray(events.column(KEY_GROUP).to_numpy(), np.int32)
 
 
-def compute_watermark(newest: Iterable[int | None], delay_ms: int | None) -> int | None:
-    """The watermark after the newest events of all tasks; None: it is unknown.
+@dataclass(frozen=True, slots=True)
+class StreamClock:
+    """What tasks know of a whole micro-batch: its times, and the version of its subscriptions."""
 
-    >>> compute_watermark([None, -7, 5], 10), compute_watermark([None], 10)
-    (-5, None)
-    """
-    known = [ms for ms in newest if ms is not None]
-    return max(known) - delay_ms if known and delay_ms is not None else None
+    newest_ms: int | None = None  # of its events; None: it has none
+    oldest: float | None = None  # for the task that has to find a gap after a history
+    version: SubscriptionVersion | None = None  # None: the subscriptions do not change
+
+    def pack(self) -> bytes:
+        """Serializes it for a control message."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def merge(cls, messages: Iterable[bytes]) -> "StreamClock":
+        """Combines the messages of all tasks.
+
+        >>> StreamClock.merge([StreamClock(5).pack(), StreamClock().pack(), StreamClock(-7, 3).pack()])
+        StreamClock(newest_ms=5, oldest=3, version=None)
+        """
+        clocks = [json.loads(message) for message in messages]
+        newest = [clock["newest_ms"] for clock in clocks if clock["newest_ms"] is not None]
+        oldest = [clock["oldest"] for clock in clocks if clock["oldest"] is not None]
+        version = next((clock["version"] for clock in clocks if clock["version"] is not None), None)
+        return cls(
+            max(newest, default=None),
+            min(oldest, default=None),
+            None if version is None else SubscriptionVersion(**version),
+        )
+
+    def watermark_ms(self, delay_ms: int | None) -> int | None:
+        """The watermark after the micro-batch; None: it is unknown."""
+        return None if self.newest_ms is None or delay_ms is None else self.newest_ms - delay_ms

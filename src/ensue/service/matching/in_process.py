@@ -1,9 +1,13 @@
 """Matching in the service's own process, by a live matcher."""
 
+import hashlib
+import json
 import logging
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version as package_version
 from itertools import chain, groupby
 from pathlib import Path
 from sqlite3 import Connection
@@ -14,22 +18,81 @@ import pyarrow as pa
 
 from ensue.api import Subscriptions, explain, live
 from ensue.backends.live_backend import LiveSession
+from ensue.cache_files import find_trust_problem
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
+from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshots
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.options import StreamOptions
 from ensue.runtime.event_buffer import StreamOrder
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
-from ensue.service.matching.catalog_replica import CompiledSnapshots
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import event_batches, subscription_store
 
 _LOG = logging.getLogger(__name__)
 _FEW = 500  # changes of the set that are compiled again at every start
+
+
+class CompiledSnapshots:
+    """Snapshots of the compiled set, in a private folder: a restart then compiles no texts."""
+
+    def __init__(self, folder: Path, columns: EventColumns) -> None:
+        self.folder = folder
+        self._snapshots = CatalogSnapshots(folder)
+        described = json.dumps(columns.source.to_dict(), sort_keys=True)
+        self._release = f"{package_version('ensue')} {described}"
+
+    def newest(self, db: Connection, version: int) -> tuple[int, Path] | None:
+        """Returns version and folder of a snapshot that is not newer than `version`."""
+        if not self.folder.exists() or self._distrusts(self.folder):
+            return None
+        newest = self._snapshots.newest(version, checked=True)
+        if newest is None or self._distrusts(newest.folder):
+            return None
+        part = self._part(db, newest.version)
+        return (newest.version, newest.part(part)) if part in newest.parts else None
+
+    def write(self, db: Connection, version: int, subscription_set: SubscriptionSet) -> bool:
+        """Writes the set of a version, replacing earlier ones; returns whether it succeeded."""
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            if self._distrusts(self.folder):
+                return False
+            self.folder.chmod(0o700)
+            if self.newest(db, version) is None:
+                self.discard()
+                self.folder.mkdir(mode=0o700)
+            self._snapshots.write(version, {self._part(db, version): subscription_set})
+            self._snapshots.sweep()
+        except OSError as error:
+            _LOG.warning("%s cannot be written, so the next start takes longer: %s", self.folder, error)
+            return False
+        return True
+
+    def discard(self) -> None:
+        """Deletes unusable snapshots."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _part(self, db: Connection, version: int) -> str:
+        """A name that identifies the set and the stream."""
+        digest = hashlib.sha256(self._release.encode())
+        for row in subscription_store.read_set_rows(db, version):
+            digest.update(repr(tuple(row)).encode())
+        return f"set-{digest.hexdigest()}"
+
+    def _distrusts(self, path: Path) -> bool:
+        try:
+            problem = "is a link" if path.is_symlink() else find_trust_problem(path.stat())
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror or error}"
+        if problem is not None:
+            _LOG.warning("%s %s: it is not used, and all texts are compiled", path, problem)
+        return problem is not None
 
 
 class InProcessBackend(MatchBackend):

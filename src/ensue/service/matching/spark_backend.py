@@ -6,7 +6,7 @@ same matches, independent of the micro-batches.
 
     FILE-spark/steps/           steps sent to the stream
     FILE-spark/found/           matches not delivered yet
-    FILE-spark/subscriptions/   the set, for the workers (`catalog_replica.py`)
+    FILE-spark/subscriptions/   the set, for the workers (`CatalogReplica`)
     FILE-spark/checkpoint/      Spark's checkpoint
 """
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ensue.api import explain
 from ensue.backends.live_backend import to_engine_time
-from ensue.backends.spark.service_tasks import StepFiles, create_folders
+from ensue.backends.spark.service_stream import StepFiles, create_folders
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
@@ -35,12 +35,17 @@ from ensue.runtime.event_buffer import StreamOrder
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
-from ensue.service.matching.catalog_replica import CatalogReplica, replica_ahead_error
-from ensue.service.matching.change_log import MicroBatchAnswer, StepBuilder
 from ensue.service.matching.in_process import count_late_readers
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.matching.service_task import ServiceJob
-from ensue.service.matching.spark_transport import SparkTransport, StreamProgress
+from ensue.service.matching.spark_transport import (
+    CatalogReplica,
+    MicroBatchAnswer,
+    SparkTransport,
+    StepBuilder,
+    StreamProgress,
+    replica_ahead_error,
+)
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import event_batches, subscription_store
 

@@ -1,22 +1,41 @@
-"""Sends committed batches to the Spark stream, and delivers the matches that it finds.
+"""Sends committed batches to the Spark stream as steps, and delivers the matches that it finds.
+
+A step is a batch of the database: its position, the version of the set that matches it, the events
+that are in order by now, and the watermark. The database has events in order of acceptance; steps
+have them in stream order, so Spark needs no watermark.
 
 One thread works in rounds, and each round can be the last: sent steps are in complete files, and a
 delivery is recorded together with its notifications.
 """
 
+import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from sqlite3 import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ensue.backends.spark.service_tasks import ResultFiles, StepFiles
-from ensue.service.matching.catalog_replica import CatalogReplica, VersionGroup
-from ensue.service.matching.change_log import MAX_BATCH_BYTES, MAX_BATCH_STEPS, MicroBatchAnswer, StepBatch, StepBuilder
-from ensue.service.store import event_batches
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.api import Subscriptions
+from ensue.backends.live_backend import parse_watermark_delay, to_engine_time
+from ensue.backends.spark.service_stream import STEP_SCHEMA, ResultFiles, StepFiles
+from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
+from ensue.errors import StateError
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.change import ChangeKind
+from ensue.projection.match_ids import ORDINAL
+from ensue.runtime.event_buffer import DuplicateEvents, StreamOrder
+from ensue.service.event_columns import EventColumns
+from ensue.service.matching.service_task import StreamStep
+from ensue.service.store import event_batches, subscription_store
 from ensue.service.store.database import Database
 from ensue.service.store.event_batches import StoredBatch
 
@@ -27,6 +46,199 @@ _LOG = logging.getLogger(__name__)
 _PAUSE = 0.02  # seconds between polls for answers
 _IDLE = 1.0  # seconds between polls of an idle stream
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # backoff before a failed stream is restarted
+FORMAT = 1  # of the saved state
+
+# ------------------------------------------------------------------------- the set for the workers
+
+
+class CatalogReplica:
+    """The log of a service's subscriptions, in a folder that Spark workers read."""
+
+    def __init__(self, folder: Path, columns: EventColumns) -> None:
+        self.columns = columns
+        self.folder = folder
+        _ = self.subscriptions
+        self.log = CatalogLog(folder)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return Subscriptions(**self.columns.subscriptions(folder=self.folder))
+
+    def require_not_ahead(self, db: Connection) -> None:
+        """Raises StateError if the log has versions that the database lacks."""
+        if self.log.latest() > subscription_store.get_version(db):
+            raise replica_ahead_error(self.folder)
+
+    def follow(self, db: Connection) -> None:
+        """Appends the versions that the log lacks."""
+        latest = self.log.latest()
+        newest = subscription_store.get_version(db)
+        if newest <= latest:
+            return
+        changes = subscription_store.read_changes_after(db, latest, newest)
+        for number, pairs in groupby(changes, lambda pair: pair[0]):
+            if self.log.append(change for _, change in pairs) != number:
+                raise StateError(
+                    f"version {number} of the subscriptions is missing in {self.folder}\n"
+                    "  hint: restore the folder together with its database"
+                )
+
+
+class VersionGroup:
+    """Decides which versions of the set can be matched in one batch.
+
+    A name that is cancelled and added again would have to exist twice.
+    """
+
+    def __init__(self, log: CatalogLog, floor: int) -> None:
+        self._log = log
+        self._version = floor
+        self._cancelled: set[str] = set()
+
+    def can_add(self, version: int) -> bool:
+        """Whether changes up to a version can be added to the group."""
+        for number, change in self._log.changes(self._version, version):
+            if change.kind is ChangeKind.REPLACE or change.name in self._cancelled:
+                return False
+            if change.kind is ChangeKind.CANCEL:
+                self._cancelled.add(change.name)
+            self._version = number
+        return True
+
+
+def replica_ahead_error(folder: Path) -> StateError:
+    """The error for a stream folder that is ahead of its database."""
+    return StateError(
+        f"{folder} is ahead of the database of the service: the database is an older copy, or "
+        "lost its last commits in a power failure\n"
+        "  hint: restore both from the same backup; synchronous=FULL survives a power failure"
+    )
+
+
+# ------------------------------------------------------------------------- steps and answers
+
+
+class StepBuilder:
+    """Converts batches to steps, in order."""
+
+    def __init__(self, columns: EventColumns) -> None:
+        self.columns = columns
+        self.order = StreamOrder(columns.shape, parse_watermark_delay(columns.stream.watermark, columns.shape))
+        self._twins = DuplicateEvents(columns.shape.schema.end, columns.shape.unit)
+        self.position = 0
+        self.version = 0
+
+    def take(self, batch: StoredBatch) -> tuple[StreamStep, pa.Table]:
+        """Converts a batch; returns the step and the events that are in order by now."""
+        if batch.advance is not None:
+            to = to_engine_time(self.columns.moment(batch.advance), self.columns.shape)
+            events = self.order.on_watermark(to)
+        else:
+            events = self.order.take(batch.events(self.columns.arrow)).events
+        step = StreamStep(
+            batch.position, self.position, batch.version, self.order.now,
+            batch.advance is not None,
+        )  # fmt: skip
+        self.position, self.version = batch.position, batch.version
+        return step, self._add_ordinals(events)
+
+    def _add_ordinals(self, events: pa.Table) -> pa.Table:
+        """Adds the ordinals of events among equal ones, if any are equal."""
+        numbers = self._twins.ordinals(events, np.ones(events.num_rows, np.bool_))
+        return events.append_column(ORDINAL, pa.array(numbers)) if numbers.any() else events
+
+    def snapshot(self) -> bytes:
+        header = {"steps": FORMAT, "position": self.position, "version": self.version}
+        return pack_state(header, self._twins.snapshot(), {"order": self.order.snapshot()})
+
+    def restore(self, data: bytes) -> None:
+        header, arrays, blobs = unpack_state(data)
+        if header.get("steps") != FORMAT:
+            raise StateError(
+                "the database was matched in the process of its service, and this state cannot be "
+                "transferred to Spark\n"
+                "  hint: continue without Spark, or use a new database"
+            )
+        self.order.restore(blobs["order"])
+        self._twins.restore(arrays)
+        self.position, self.version = header["position"], header["version"]
+
+
+MAX_BATCH_BYTES = 16 << 20  # of the encoded events of a batch
+MAX_BATCH_STEPS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """Steps that are matched together, with their events."""
+
+    steps: tuple[tuple[StreamStep, pa.Table], ...]
+
+    @property
+    def last(self) -> int:
+        return self.steps[-1][0].position
+
+    def table(self) -> pa.Table:
+        """Encodes the steps as rows of a file."""
+        floor = self.steps[0][0].version
+        rows = [
+            {
+                "position": step.position,
+                "head": replace(step, floor=floor).head,
+                "body": serialize_table(events) if events.num_rows else b"",
+            }
+            for step, events in self.steps
+        ]
+        return pa.Table.from_pylist(rows, schema=STEP_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchAnswer:
+    """The matches of a micro-batch."""
+
+    upto: int  # position of its last step
+    matches: tuple[tuple[int, pa.Table], ...]  # by position, in order
+    counted: tuple[dict[str, Any], ...]  # statistics of tasks
+
+    @classmethod
+    def read(cls, path: Path) -> "MicroBatchAnswer":
+        try:
+            with pa.ipc.open_file(path) as reader:
+                table = reader.read_all()
+        except pa.ArrowInvalid as error:
+            raise StateError(
+                f"{path} is corrupt: {error}\n  hint: restore the folder of the stream together with its database"
+            ) from None
+        ends = table.filter(pc.is_valid(table["counted"]))
+        rows = table.filter(pc.is_valid(table["found"])).sort_by(
+            [("position", "ascending"), ("key_group", "ascending")]
+        )
+        matches = tuple(
+            (row["position"], deserialize_table(row["found"])) for row in rows.select(["position", "found"]).to_pylist()
+        )
+        counted = tuple(json.loads(text) for text in ends["counted"].to_pylist())
+        return cls(min(ends["position"].to_pylist(), default=0), matches, counted)
+
+    def matches_after(self, position: int, empty: pa.Table) -> pa.Table:
+        """Concatenates the matches of steps after a position."""
+        tables = [table for at, table in self.matches if at > position]
+        return pa.concat_tables([empty, *tables])
+
+    @property
+    def left_out(self) -> dict[str, tuple[int, str]]:
+        """Subscriptions that tasks have left out: the newest version then, and the error."""
+        return dict(pair for task in self.counted for pair in task["left_out"].items())
+
+    @property
+    def held_bytes(self) -> Counter[str]:
+        """The state size of subscriptions, if tasks hold much."""
+        return sum((Counter(task["bytes"]) for task in self.counted), Counter())
+
+    def total(self, name: str) -> int:
+        return sum(int(task[name]) for task in self.counted)
+
+
+# ------------------------------------------------------------------------- the thread
 
 
 @dataclass

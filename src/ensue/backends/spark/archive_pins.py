@@ -1,4 +1,4 @@
-"""The arguments that rebuild a stream, and the archive versions that it is pinned to.
+"""The archive versions that a stream is pinned to.
 
 A stream keeps the archive versions, and the end of its own archive, that it started with, so that
 a repeated micro-batch finds the same matches. They are stored beside the checkpoint before the
@@ -7,89 +7,22 @@ first micro-batch.
 
 import json
 import uuid
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ensue.archives.archive import Archive
 from ensue.archives.delta_writer import claim, require_same_archive
 from ensue.archives.factory import reopen_archive
 from ensue.archives.file_archive import FileArchive
-from ensue.backends.spark.paths import read_text_file, write_text_file
+from ensue.backends.spark.stream_folders import read_text_file, write_text_file
 from ensue.errors import EventError, StateError
 from ensue.options import ArchiveWriter
-from ensue.runtime.source_schema import SourceOptions
 from ensue.runtime.stage import ArchiveSink
 from ensue.runtime.tasks.watermark import convert_length
 from ensue.runtime.workload import Workload
-
-OuterQuery = Callable[[DataFrame], DataFrame]
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class StreamSpec:
-    """The arguments of `ensue.match` from which a stream is built."""
-
-    workload: Workload
-    frame: DataFrame
-    source_options: SourceOptions
-
-
-class FrameRegistry(Generic[T]):
-    """Attaches values to DataFrames and mappings of them for their lifetime.
-
-    Keys are compared by identity: mappings have no hash, and == of DataFrames compares columns.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], T]] = {}
-
-    def put(self, frames: object, value: T) -> None:
-        number = id(frames)
-        self._known[number] = weakref.ref(frames, lambda _: self._known.pop(number, None)), value
-
-    def get(self, frames: object, default: T) -> T:
-        reference, value = self._known.get(id(frames), (None, default))
-        return default if reference is None or reference() is not frames else value
-
-
-STREAM_SPECS = FrameRegistry[StreamSpec | None]()  # of the results of `ensue.match`
-OUTER_QUERIES = FrameRegistry[OuterQuery | None]()  # None: several streaming clauses
-
-
-def get_stream_spec(matches: object, what: str) -> StreamSpec:
-    """Return the spec of a result of `ensue.match`, which the argument `what` needs."""
-    spec = STREAM_SPECS.get(matches, None)
-    if spec is None:
-        raise EventError(
-            f"{what} needs the result of ensue.match for a stream, but these matches were "
-            "changed since\n"
-            "  hint: pass them unchanged; a function as output gets each micro-batch and can "
-            "change it there"
-        )
-    return spec
-
-
-# ------------------------------------------------------------------------- the outer SQL query
-
-
-def get_outer_query(frame: object) -> OuterQuery:
-    """Return the outer SQL query over the matches; by default the identity."""
-    around = OUTER_QUERIES.get(frame, lambda matches: matches)
-    if around is None:
-        raise EventError(
-            "flush=True needs a query with one MATCH_RECOGNIZE over one stream: the remaining "
-            "matches of several clauses cannot be joined\n"
-            "  hint: leave flush=True out, or start a stream for each clause"
-        )
-    return around
-
-
-# ------------------------------------------------------------------------- archive versions
 
 FOLDER = "ensue-archives"  # in a checkpoint
 FORMAT = 1
@@ -98,24 +31,25 @@ ARCHIVE_ROWS = 50_000  # recent events of a key group that are archived together
 
 @dataclass(frozen=True)
 class PinnedStream:
-    """A stream with pinned archive versions."""
+    """The workload of a stream with pinned archive versions."""
 
-    spec: StreamSpec
+    workload: Workload
     writer: str | None  # the name under which it commits to its own archive
 
     @property
     def archive(self) -> FileArchive:
         """The archive that the stream writes."""
-        return _get_own_archive(self.spec.workload)
+        return _get_own_archive(self.workload)
 
 
-def pin_archives(spec: StreamSpec, checkpoint: str, writing: ArchiveWriter | None) -> PinnedStream:
+def pin_archives(
+    session: SparkSession, workload: Workload, checkpoint: str, writing: ArchiveWriter | None
+) -> PinnedStream:
     """Pin a stream to the archive versions of its checkpoint, or store them in a new one."""
-    spec = replace(spec, workload=_with_own_archive(spec.workload, writing))
-    workload, session = spec.workload, spec.frame.sparkSession
+    workload = _with_own_archive(workload, writing)
     settings: dict[str, Any]
     if not workload.archive_set.archives:
-        return PinnedStream(spec, None)
+        return PinnedStream(workload, None)
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     writer = None if workload.archive_set.own is None else _writer(session, place, checkpoint)
     if writer is not None:
@@ -138,7 +72,7 @@ def pin_archives(spec: StreamSpec, checkpoint: str, writing: ArchiveWriter | Non
         archiving = ArchiveSink(_get_own_archive(workload), settings["rows"], age)
         archive_set = replace(workload.archive_set, archiving=archiving)
         workload = replace(workload, archive_set=archive_set)
-    return PinnedStream(replace(spec, workload=workload), writer)
+    return PinnedStream(workload, writer)
 
 
 def _with_own_archive(workload: Workload, writing: ArchiveWriter | None) -> Workload:
