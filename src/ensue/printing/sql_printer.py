@@ -135,10 +135,19 @@ def _format_pattern_term(term: RowTerm) -> tuple[str, int]:
             return f"PERMUTE({', '.join(map(format_row_pattern, parts))})", _ALONE
         case Exclusion(part=part):
             return f"{{- {format_row_pattern(part)} -}}", _ALONE
-        case Repetition(part=part, greedy=greedy):
-            bounds = term.least, term.most
-            times = "?" if bounds == (0, 1) else format_quantifier(*bounds)
-            return f"{format_row_pattern(part, _ALONE)}{times}{'' if greedy else '?'}", _REPEATED
+        case Repetition(part=part):
+            return f"{format_row_pattern(part, _ALONE)}{format_row_quantifier(term)}", _REPEATED
+
+
+def format_row_quantifier(term: Repetition) -> str:
+    """Prints a quantifier.
+
+    >>> format_row_quantifier(Repetition(RowVariable("A"), 2, 5, False))
+    '{2,5}?'
+    """
+    bounds = term.least, term.most
+    times = "?" if bounds == (0, 1) else format_quantifier(*bounds)
+    return times if term.greedy else f"{times}?"
 
 
 def format_row_expression(value: RowExpression, subsets: Subsets = ()) -> str:
