@@ -45,6 +45,7 @@ from ensue.printing.pattern_printer import (
     format_columns,
     format_head,
     format_pattern,
+    format_separator,
     format_types,
     format_window,
 )
@@ -62,12 +63,6 @@ _CONTIGUITY = {
     Strategy.NEXT: "no usable event before it",
     Strategy.PARTITION: "the very next event of the partition",
     Strategy.STRICT: "the very next event of the stream",
-}
-_KEYWORDS = {
-    Strategy.ANY: "THEN ANY",
-    Strategy.NEXT: "THEN NEXT",
-    Strategy.PARTITION: "THEN",
-    Strategy.STRICT: "THEN STRICT",
 }
 _OWN = "no event before it that could be it"  # of THEN NEXT
 _STOPS = {
@@ -344,7 +339,7 @@ def _list_keywords(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     explicit = edge.own or edge.how is not Strategy.NEXT
     if edge.how is None or not explicit or not any(iterate_strategies(plan.query.pattern)):
         return []
-    return [_KEYWORDS[edge.how]]
+    return [format_separator(edge.how)]
 
 
 def _list_contiguity(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:

@@ -4,20 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ensue.planner.explain.plan_node import PlanNode, Shape
-from ensue.svg import (
-    DARK,
-    DIM,
-    INK,
-    LINE,
-    Canvas,
-    Point,
-    TreeBox,
-    cut_text,
-    draw_tree,
-    measure_pill,
-    measure_text,
-    wrap_text,
-)
+from ensue.svg import DARK, DIM, INK, LINE, PAPER, Canvas, Point, cut_text, measure_pill, measure_text, wrap_text
 
 MAX_NAME = 32  # characters of a box
 LEGEND_WIDTH = 96  # characters of a line of the legend
@@ -41,9 +28,9 @@ def _draw_on_canvas(plan: PlanNode) -> Canvas:
             case Shape.GRAPH:
                 _GraphDrawing(canvas, legend, section).draw()
             case Shape.CHAIN:
-                draw_tree(canvas, _build_chain(legend, section.children))
+                _draw_tree(canvas, _build_chain(legend, section.children))
             case Shape.TREE | Shape.OUTLINE:
-                draw_tree(canvas, _build_box(legend, section.children[0]))
+                _draw_tree(canvas, _build_box(legend, section.children[0]))
             case Shape.TABLE:
                 legend.table += section.properties
             case Shape.REMARKS:
@@ -61,6 +48,88 @@ def _draw_on_canvas(plan: PlanNode) -> Canvas:
     return canvas
 
 
+# ------------------------------------------------------------------------------------ trees
+
+_BETWEEN = 22  # from one leaf to the next
+_ABOVE = 44  # between two levels
+_HEIGHT = 32  # of a box without lines
+_INSIDE = 16  # around the picture in a box
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeBox:
+    """A node of a tree: a bold text, lines and a picture below it, dark pills beside it, and its children."""
+
+    text: str
+    children: tuple["_TreeBox", ...] = ()
+    dark: bool = False
+    lines: tuple[str, ...] = ()
+    pills: tuple[str, ...] = ()
+    inside: Canvas | None = None
+    above: str = ""  # what flows from it to its parent
+
+    @property
+    def height(self) -> float:
+        inside = 0 if self.inside is None else self.inside.bottom - self.inside.top + _INSIDE
+        return _HEIGHT + LINE * len(self.lines) + (2 if self.lines else 0) + inside
+
+    @property
+    def box_width(self) -> float:
+        lines = [measure_text(line, size=12, mono=True) + 24 for line in self.lines]
+        inside = 0 if self.inside is None else self.inside.right - self.inside.left + 2 * _INSIDE
+        above = 2 * measure_text(self.above, size=12)  # it stands on the right of the middle
+        return max(54.0, measure_text(self.text) + 26, inside, above, *lines)
+
+    @property
+    def children_width(self) -> float:
+        return sum(c.width for c in self.children) + _BETWEEN * max(0, len(self.children) - 1)
+
+    @property
+    def width(self) -> float:
+        pills = sum(measure_pill(pill) + 6 for pill in self.pills)
+        return max(self.box_width + (2 * (pills + 8) if pills else 0), self.children_width)
+
+
+def _draw_tree(canvas: Canvas, root: _TreeBox) -> None:
+    """Draws a tree with the root at the top; boxes of a level are at the same height."""
+    tops, level = [0.0], [root]
+    while level:
+        tops.append(tops[-1] + max(box.height for box in level) + _ABOVE)
+        level = [child for box in level for child in box.children]
+    _draw_box(canvas, root, 0, tops)
+
+
+def _draw_box(canvas: Canvas, box: _TreeBox, left: float, tops: Sequence[float]) -> Point:
+    """Draws a box and its children, and returns the middle of its upper edge."""
+    x, top = left + box.width / 2, tops[0]
+    child_left = left + (box.width - box.children_width) / 2
+    for child in box.children:
+        end = _draw_box(canvas, child, child_left, tops[1:])
+        bend = tops[1] - _ABOVE / 2
+        way = ((x, top + box.height), (x, bend), (end[0], bend), end)
+        canvas.line(*(reversed(way) if child.above else way), head=bool(child.above))
+        if child.above:
+            canvas.text((end[0] + 6, end[1] - 6), child.above, size=12)
+        child_left += child.width + _BETWEEN
+    middle = (x, top + box.height / 2)
+    fill, ink = (DARK, PAPER) if box.dark else (PAPER, INK)
+    corner = 16 if box.children else 4
+    canvas.box(middle, box.box_width, box.height, fill=fill, round=corner)
+    canvas.text((x, top + 21), box.text, anchor="middle", color=ink, bold=True)
+    for number, line in enumerate(box.lines):
+        at = (x, top + _HEIGHT + LINE * (number + 0.5))
+        canvas.text(at, line, anchor="middle", size=12, mono=True, color=DIM)
+    if box.inside is not None:
+        width, height = box.inside.right - box.inside.left, box.inside.bottom - box.inside.top
+        canvas.put(box.inside, (x - width / 2, top + box.height - height - _INSIDE))
+    pill_left = x + box.box_width / 2 + 8
+    for pill in box.pills:
+        width = measure_pill(pill)
+        canvas.pill((pill_left + width / 2, middle[1]), pill)
+        pill_left += width + 6
+    return (x, top)
+
+
 # ----------------------------------------------------------------------------------- frames
 
 
@@ -71,25 +140,25 @@ def _draw_frames(canvas: Canvas, frames: Mapping[str, PlanNode]) -> None:
     for frame in frames.values():
         if frame.title not in sources:
             tree = Canvas()
-            draw_tree(tree, _build_frame(frame, "", frames, seen))
+            _draw_tree(tree, _build_frame(frame, "", frames, seen))
             canvas.put(tree, (canvas.right + _BESIDE if seen else 0.0, 0.0))
             seen.add(frame.title)
 
 
-def _build_frame(plan: PlanNode, taken: str, frames: Mapping[str, PlanNode], seen: set[str]) -> TreeBox:
+def _build_frame(plan: PlanNode, taken: str, frames: Mapping[str, PlanNode], seen: set[str]) -> _TreeBox:
     """Builds the box of a plan; `taken` are the events that the one above takes from it."""
     if plan.title in seen:
-        return TreeBox(f"see {plan.title}", above=taken)
+        return _TreeBox(f"see {plan.title}", above=taken)
     seen.add(plan.title)
     children = [
         _build_frame(frames[edge.target], edge.label, frames, seen)
         if edge.target in frames
-        else TreeBox(edge.target or _INPUT, above=edge.label)
+        else _TreeBox(edge.target or _INPUT, above=edge.label)
         for edge in plan.list_children(Shape.EDGE)
     ]
     drawn = any(section.shape is not Shape.EDGE for section in plan.children)
     inside = _draw_on_canvas(plan) if drawn else None
-    return TreeBox(plan.title, tuple(children), lines=plan.lines, inside=inside, above=taken)
+    return _TreeBox(plan.title, tuple(children), lines=plan.lines, inside=inside, above=taken)
 
 
 # ----------------------------------------------------------------------------------- legend
@@ -150,17 +219,17 @@ class _Legend:
 # ------------------------------------------------------------------------------------ boxes
 
 
-def _build_box(legend: _Legend, node: PlanNode, children: Sequence[TreeBox] | None = None) -> TreeBox:
+def _build_box(legend: _Legend, node: PlanNode, children: Sequence[_TreeBox] | None = None) -> _TreeBox:
     """Builds the box of a node; without `children` those of the nodes below it."""
     if children is None:
         children = [_build_box(legend, child) for child in node.list_children(Shape.BOX, Shape.DARK_BOX)]
     lines = legend.shorten([*node.details, *node.lines])
     pills = legend.label_negations(node)
     dark = node.shape is Shape.DARK_BOX
-    return TreeBox(cut_text(node.name, MAX_NAME), tuple(children), dark, tuple(lines), tuple(pills))
+    return _TreeBox(cut_text(node.name, MAX_NAME), tuple(children), dark, tuple(lines), tuple(pills))
 
 
-def _build_chain(legend: _Legend, nodes: Sequence[PlanNode]) -> TreeBox:
+def _build_chain(legend: _Legend, nodes: Sequence[PlanNode]) -> _TreeBox:
     below = [_build_chain(legend, nodes[1:])] if len(nodes) > 1 else []
     return _build_box(legend, nodes[0], below)
 
