@@ -117,6 +117,11 @@ def format_quantifier(least: int, most: int | None) -> str:
             return f"{{{least},{most}}}"
 
 
+def format_order(key: str, descending: bool, nulls_first: bool) -> str:
+    """Prints a key of ORDER BY with its direction."""
+    return f"{key}{' DESC' if descending else ''}{' NULLS FIRST' if nulls_first else ''}"
+
+
 class _Printer:
     """Prints expressions in the pattern language."""
 

@@ -10,7 +10,6 @@ from ensue.cached import cached_property
 from ensue.codegen.row_pattern_conditions import build_kernel
 from ensue.codegen.row_pattern_search import write_row_search
 from ensue.engine.row_match.predicates import ConditionKernels
-from ensue.ir.expression import Expr
 from ensue.ir.row_pattern import (
     Alternation,
     Concatenation,
@@ -31,8 +30,13 @@ from ensue.options import Limits
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.row_pattern_automaton import END, RowTransition
 from ensue.planner.row_pattern_plan import RowPatternPlan
-from ensue.printing.expression_printer import format_scalar, format_sql_name
-from ensue.printing.sql_printer import format_row_expression, format_row_pattern, format_row_quantifier
+from ensue.printing.sql_printer import (
+    format_over_row,
+    format_row_expression,
+    format_row_pattern,
+    format_row_quantifier,
+    format_row_sort_key,
+)
 from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 
@@ -101,8 +105,8 @@ class RowPatternExplainer:
 
     def _describe_clause(self) -> PlanNode:
         query, within = self._query, self._within
-        partition = ", ".join(_format_expr(key.expr) for key in query.partition)
-        order = ", ".join(_format_expr(by.expr) + (" DESC" if by.descending else "") for by in query.order)
+        partition = ", ".join(format_over_row(key.expr) for key in query.partition)
+        order = ", ".join(map(format_row_sort_key, query.order))
         pattern = format_row_pattern(query.pattern)
         properties = (
             ("pattern", pattern),
@@ -152,10 +156,6 @@ class RowPatternExplainer:
         if self._source is None or self._plan.is_decided_by_rows:
             return None
         return any(True for _ in ConditionKernels(self._plan).iterate_kernels(self._source.shape.unit))
-
-
-def _format_expr(expr: Expr) -> str:
-    return format_scalar(expr, lambda field: format_sql_name(str(field.name)))
 
 
 def _describe_term(term: RowTerm) -> PlanNode:
