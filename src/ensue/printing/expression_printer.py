@@ -312,8 +312,8 @@ def format_scalar(expr: Expr, leaf: Callable[[FieldRef], str]) -> str:
 def truncate_wkt(text: str) -> str:
     """Truncates long WKT constants in a text.
 
-    >>> truncate_wkt("inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))')")
-    "inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10...')"
+    >>> truncate_wkt("inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 5 15, 0 10, 0 0))')")
+    "inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 5 15...')"
     """
     return _LONG_PLACE.sub(r"WKT '\1...'", text)
 
