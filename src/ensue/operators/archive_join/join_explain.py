@@ -71,11 +71,8 @@ class ArchiveJoinExplainer:
         output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
         return ArchiveJoinOperator((compiled,), (output,), self.archive_set, self.source)
 
-    def describe(self) -> PlanNode:
-        """Describes the join and the four access paths, then the plans of all sides."""
-        return self._describe()
-
-    def _describe(self, *figures: PlanNode) -> PlanNode:
+    def describe(self, *figures: PlanNode) -> PlanNode:
+        """Describes the join and the four access paths, the figures of a run, then the plans of all sides."""
         compiled = self.prepared
         _, last = strip_result_modifiers(self.query)
         modifiers = () if last is None else (describe_result_modifiers(last),)
@@ -151,7 +148,7 @@ class ArchiveJoinExplainer:
         matcher = stage.table_matcher()
         assert isinstance(matcher, ArchiveJoinMatcher)
         rows = sum(table.num_rows for table in run_to_end(matcher, StageInput.from_events(ordered)))
-        return self._describe(_describe_run(self.prepared, matcher, ordered.num_rows, rows, perf_counter() - began))
+        return self.describe(_describe_run(self.prepared, matcher, ordered.num_rows, rows, perf_counter() - began))
 
     def kernels(self) -> str:
         """Returns the source of the kernel of each side."""

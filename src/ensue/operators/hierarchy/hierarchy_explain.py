@@ -176,11 +176,9 @@ class HierarchyExplainer:
 
     def describe(self) -> PlanNode:
         """Describes the layers and the plan of each matcher."""
-        return self._add_sections(describe_hierarchy_plan(self.compiled))
-
-    def _add_sections(self, plan: PlanNode) -> PlanNode:
         sections = [] if self.finishing is None else [describe_result_modifiers(self.finishing)]
         sections += [describe_memory(None, self.limits)] if self.limits.can_evict else []
+        plan = describe_hierarchy_plan(self.compiled)
         return replace(plan, children=(*plan.children, *sections))
 
     def analyze(self, ordered: pa.Table) -> PlanNode:
