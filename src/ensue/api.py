@@ -1083,22 +1083,24 @@ def explain(
     window     5, pushed into the scan
     partition  [id]
     """
+    from ensue.planner.explain.plan_node import format_plan
+
     limits, _, _, planning = _read_options("explain", options, PlannerOptions, Limits)
     planning = replace(planning, limits=limits)
     if isinstance(query, Subscriptions):
         columns = _describe_source(query, (), False)
-        return PlanText(_explain_query(query.subscribed(), events, columns, planning).explain())
+        return PlanText(format_plan(_explain_query(query.subscribed(), events, columns, planning).describe()))
     query = _read_with(query, params, definitions)
     source = _columns(query, time=time, type=type, order=order, location=location)
     explained = _explain_query(query, events, source, planning, archives)
     if not analyze:
-        text = explained.explain()
+        text = format_plan(explained.describe())
     elif events is None or source is None or _is_spark(events):
         raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
     else:
         from ensue.backends.local import read_ordered
 
-        text = explained.analyze(read_ordered(events, source, explained.types))
+        text = format_plan(explained.analyze(read_ordered(events, source, explained.types)))
     return PlanText(f"{text}\n\n{explained.kernels()}" if kernel else text)
 
 
@@ -1125,10 +1127,12 @@ def picture(
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
     """
+    from ensue.planner.explain.plan_picture import draw_plan
+
     *_, planning = _read_options("picture", options, PlannerOptions)
     query = _read_with(query, params, definitions)
     columns = _columns(query, time=time, type=type, order=order, location=location)
-    return Picture(_explain_query(query, events, columns, planning, archives).picture())
+    return Picture(draw_plan(_explain_query(query, events, columns, planning, archives).describe()))
 
 
 @shorten_tracebacks

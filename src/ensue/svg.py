@@ -1,4 +1,4 @@
-"""SVG pictures: a canvas that grows with its shapes, trees of boxes, and outlines of regions."""
+"""SVG pictures: a canvas that grows with its shapes, and outlines of regions."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -263,74 +263,6 @@ class Canvas:
             *self.shapes,
             "</svg>\n",
         ])  # fmt: skip
-
-
-_BETWEEN = 22  # from one leaf to the next
-_ABOVE = 44  # between two levels
-_HEIGHT = 32  # of a box without lines
-
-
-@dataclass(frozen=True, slots=True)
-class TreeBox:
-    """A node of a tree: a bold text, lines below it, dark pills beside it, and its children."""
-
-    text: str
-    children: tuple["TreeBox", ...] = ()
-    dark: bool = False
-    lines: tuple[str, ...] = ()
-    pills: tuple[str, ...] = ()
-
-    @property
-    def height(self) -> float:
-        return _HEIGHT + LINE * len(self.lines) + (2 if self.lines else 0)
-
-    @property
-    def box_width(self) -> float:
-        lines = [measure_text(line, size=12, mono=True) + 24 for line in self.lines]
-        return max(54.0, measure_text(self.text) + 26, *lines)
-
-    @property
-    def children_width(self) -> float:
-        return sum(c.width for c in self.children) + _BETWEEN * max(0, len(self.children) - 1)
-
-    @property
-    def width(self) -> float:
-        pills = sum(measure_pill(pill) + 6 for pill in self.pills)
-        return max(self.box_width + (2 * (pills + 8) if pills else 0), self.children_width)
-
-
-def draw_tree(canvas: Canvas, root: TreeBox) -> None:
-    """Draws a tree with the root at the top; boxes of a level are at the same height."""
-    tops, level = [0.0], [root]
-    while level:
-        tops.append(tops[-1] + max(box.height for box in level) + _ABOVE)
-        level = [child for box in level for child in box.children]
-    _draw_box(canvas, root, 0, tops)
-
-
-def _draw_box(canvas: Canvas, box: TreeBox, left: float, tops: Sequence[float]) -> Point:
-    """Draws a box and its children, and returns the middle of its upper edge."""
-    x, top = left + box.width / 2, tops[0]
-    child_left = left + (box.width - box.children_width) / 2
-    for child in box.children:
-        end = _draw_box(canvas, child, child_left, tops[1:])
-        bend = tops[1] - _ABOVE / 2
-        canvas.line((x, top + box.height), (x, bend), (end[0], bend), end)
-        child_left += child.width + _BETWEEN
-    middle = (x, top + box.height / 2)
-    fill, ink = (DARK, PAPER) if box.dark else (PAPER, INK)
-    corner = 16 if box.children else 4
-    canvas.box(middle, box.box_width, box.height, fill=fill, round=corner)
-    canvas.text((x, top + 21), box.text, anchor="middle", color=ink, bold=True)
-    for number, line in enumerate(box.lines):
-        at = (x, top + _HEIGHT + LINE * (number + 0.5))
-        canvas.text(at, line, anchor="middle", size=12, mono=True, color=DIM)
-    pill_left = x + box.box_width / 2 + 8
-    for pill in box.pills:
-        width = measure_pill(pill)
-        canvas.pill((pill_left + width / 2, middle[1]), pill)
-        pill_left += width + 6
-    return (x, top)
 
 
 # ---------------------------------------------------------------------------------- outlines

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.analyzer.canonical_subscription import canonical_subscription
+from ensue.ir.canonical_form import canonical_subscription
 from ensue.ir.subscription import (
     Concurrent,
     Conjunction,

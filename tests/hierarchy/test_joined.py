@@ -12,11 +12,12 @@ from ensue.analyzer.hierarchy_merge import merge_hierarchies
 from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import Hierarchy, get_layer_name
-from ensue.operators.hierarchy.hierarchy_explain import explain_compiled_hierarchy
+from ensue.operators.hierarchy.hierarchy_explain import describe_hierarchy_plan
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_operator import plan_merged_hierarchies
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.parser.definitions import parse_pattern_text
+from ensue.planner.explain.plan_node import format_plan
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.stage import StageInput
 from ensue.runtime.workload import Workload
@@ -185,7 +186,7 @@ def agree(seed: int, planning: PlannerOptions) -> int:
 
     def run(hierarchy):
         prepared = compile_hierarchy(hierarchy, shape, planning, trace=trace)
-        explain_compiled_hierarchy(prepared)
+        format_plan(describe_hierarchy_plan(prepared))
         return prepared.delivered, live(prepared, events, random)
 
     found = 0
@@ -269,7 +270,8 @@ def test_explain_shows_every_query_and_each_layer_once():
     own = hierarchies(one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9")
     ((hierarchy, _),) = merge_hierarchies(own)
     events = readings(Random(1), 3).append_column("x", [[1, 2, 3]])
-    text = explain_compiled_hierarchy(compile_hierarchy(hierarchy, create_schema(events.schema, **EVENTS, order=())))
+    compiled = compile_hierarchy(hierarchy, create_schema(events.schema, **EVENTS, order=()))
+    text = format_plan(describe_hierarchy_plan(compiled))
     first = text.partition("\n\n")[0]
     assert first == (
         "hierarchy of 3 layers, 3 matchers\n"

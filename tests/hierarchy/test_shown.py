@@ -10,14 +10,11 @@ import pytest
 import ensue
 from ensue.analyzer.hierarchy_merge import merge_hierarchies
 from ensue.codegen import kernel_cache as cache
-from ensue.operators.hierarchy.hierarchy_explain import (
-    PIECE,
-    analyze_hierarchy,
-    draw_compiled_hierarchy,
-    explain_compiled_hierarchy,
-)
+from ensue.operators.hierarchy.hierarchy_explain import PIECE, analyze_hierarchy, describe_hierarchy_plan
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.parser.definitions import parse_pattern_text
+from ensue.planner.explain.plan_node import format_plan
+from ensue.planner.explain.plan_picture import draw_plan
 from ensue.planner.planner_options import PlannerOptions
 from ensue.vector.event_table import create_schema, sort_events
 from support.hierarchies import Habits, random_hierarchy
@@ -48,7 +45,7 @@ def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
     events = readings(Random(name), 70)
     planning = PlannerOptions(off=frozenset({off}))
     prepared = prepared_over(events, HIERARCHIES[name], planning, levels="all")
-    text = analyze_hierarchy(prepared, events)
+    text = format_plan(analyze_hierarchy(prepared, events))
     found = ensue.match(
         events, HIERARCHIES[name], **EVENTS, options=[ensue.OutputOptions(levels="all"), ensue.PlannerOptions(off=off)]
     )
@@ -64,8 +61,8 @@ def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
 def test_the_plan_is_told_as_without_running_it():
     events = readings(Random(1), 60)
     prepared = prepared_over(events, HIERARCHIES["factory"])
-    told = [line for line in explain_compiled_hierarchy(prepared).splitlines() if line]
-    run = analyze_hierarchy(prepared, events).splitlines()
+    told = [line for line in format_plan(describe_hierarchy_plan(prepared)).splitlines() if line]
+    run = format_plan(analyze_hierarchy(prepared, events)).splitlines()
     places = [run.index(line) for line in told[:12]]
     assert places == sorted(places)
     assert set(told) <= set(run)
@@ -73,7 +70,7 @@ def test_the_plan_is_told_as_without_running_it():
 
 def test_no_events_are_analysed_too():
     events = readings(Random(1), 5).slice(0, 0)
-    text = analyze_hierarchy(prepared_over(events, HIERARCHIES["no key"]), events)
+    text = format_plan(analyze_hierarchy(prepared_over(events, HIERARCHIES["no key"]), events))
     assert "analysis of 0 events" in text
 
 
@@ -83,7 +80,7 @@ def test_events_of_the_same_time_stay_together(monkeypatch):
     events = readings(Random(3), 80)
     prepared = prepared_over(events, HIERARCHIES["one key"])
     shape = create_schema(events.schema, order=(), **EVENTS)
-    text = analyze_hierarchy(prepared, sort_events(events, shape))
+    text = format_plan(analyze_hierarchy(prepared, sort_events(events, shape)))
     wanted = ensue.match(events, HIERARCHIES["one key"], **EVENTS).num_rows
     assert f"matches in the result: {wanted}" in text
 
@@ -101,14 +98,14 @@ def texts_of(svg: str) -> list[str]:
 def test_the_picture_has_every_matcher(name, off):
     events = readings(Random(1), 5)
     prepared = prepared_over(events, HIERARCHIES[name], PlannerOptions(off=frozenset({off})), levels="all")
-    texts = texts_of(draw_compiled_hierarchy(prepared))
+    texts = texts_of(draw_plan(describe_hierarchy_plan(prepared)))
     titles = {f"{p.layer.name}, delivered" for p in prepared.layers if p.layer.name}
     assert titles | {"the query", "raw events"} <= set(texts)
 
 
 def test_arrows_say_what_goes_up():
     events = readings(Random(1), 5)
-    texts = texts_of(draw_compiled_hierarchy(prepared_over(events, HIERARCHIES["factory"])))
+    texts = texts_of(draw_plan(describe_hierarchy_plan(prepared_over(events, HIERARCHIES["factory"]))))
     assert {"Incident x, y", "Stop s", "Outage o, p", "Repair r", "Reading a, b"} <= set(texts)
 
 
@@ -119,7 +116,7 @@ def test_what_is_found_from_the_top_down_is_in_one_frame():
         "SEQ(Low x, Low y, Stop s) WHERE [sensor] WITHIN 15"
     )
     prepared = prepared_over(events, one, PlannerOptions(off=frozenset({"bottom_up"})))
-    texts = texts_of(draw_compiled_hierarchy(prepared))
+    texts = texts_of(draw_plan(describe_hierarchy_plan(prepared)))
     assert "finds with it, from the top down: Low x, Low y" in texts
     assert "Low" not in texts
 
@@ -127,15 +124,15 @@ def test_what_is_found_from_the_top_down_is_in_one_frame():
 def test_several_queries_are_in_one_picture():
     own = {"alarm": parse_pattern_text(HIERARCHIES["factory"]), "report": parse_pattern_text(HIERARCHIES["one cut"])}
     ((hierarchy, _),) = merge_hierarchies(own)
-    texts = texts_of(draw_compiled_hierarchy(prepared_over(readings(Random(1), 5), hierarchy)))
+    texts = texts_of(draw_plan(describe_hierarchy_plan(prepared_over(readings(Random(1), 5), hierarchy))))
     assert {"the query alarm", "the query report"} <= set(texts)
     assert texts.count("Incident") == 1
 
 
 def test_the_picture_is_the_same_each_time():
     events = readings(Random(1), 5)
-    first = draw_compiled_hierarchy(prepared_over(events, HIERARCHIES["waiting"]))
-    assert first == draw_compiled_hierarchy(prepared_over(events, HIERARCHIES["waiting"]))
+    first = draw_plan(describe_hierarchy_plan(prepared_over(events, HIERARCHIES["waiting"])))
+    assert first == draw_plan(describe_hierarchy_plan(prepared_over(events, HIERARCHIES["waiting"])))
 
 
 def test_the_text_of_a_hierarchy_gives_it_back():

@@ -13,7 +13,8 @@ from ensue.errors import QueryError, StateError
 from ensue.ir.selection import ByUnits
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.parser.pattern_parser import parse
-from ensue.planner.explain.plan_text import explain_plan
+from ensue.planner.explain.plan_description import describe_plan
+from ensue.planner.explain.plan_node import format_plan
 from ensue.planner.hierarchy_modules import PRECURSORS, HierarchyModule
 from ensue.planner.join_tree import get_shape as tree_shape
 from ensue.planner.physical_plan import JoinTree
@@ -150,13 +151,13 @@ def test_the_tree_has_the_shape_of_the_hierarchy():
 
 
 def test_explain_shows_boxes_with_what_they_wait_for():
-    text = explain_plan(prepared_for(NESTED, letters("ABCD"), (INNER, OUTER)).plan)
+    text = format_plan(describe_plan(prepared_for(NESTED, letters("ABCD"), (INNER, OUTER)).plan))
     assert "box x: Outer, level 2, within 6, begun only while a waits" in text
     assert "box y: Inner, level 3, within 3, begun only while b waits" in text
     inside = text[text.index("box y") :]
     assert "d.x > c.x" in inside[: inside.index("D d")]  # tried inside the box
     without = prepared_for(NESTED, letters("ABCD"), (INNER, OUTER), off=(PRECURSORS,))
-    assert "begun only" not in explain_plan(without.plan)
+    assert "begun only" not in format_plan(describe_plan(without.plan))
 
 
 def test_nothing_is_begun_before_something_waits_for_it():

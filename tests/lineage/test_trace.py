@@ -233,7 +233,7 @@ def test_dots_that_there_is_no_room_for_are_counted():
 def test_marks_are_at_round_times_and_exactly_where_they_say():
     from zoneinfo import ZoneInfo
 
-    from ensue.lineage.time_axis import TimeAxis
+    from ensue.lineage.text import TimeAxis
 
     zone = ZoneInfo("Asia/Kolkata")  # half an hour off
     first = datetime(2026, 3, 2, 10, 7, 13, 500, tzinfo=zone)
@@ -263,7 +263,7 @@ def test_marks_are_at_round_times_and_exactly_where_they_say():
     ],
 )
 def test_there_are_neither_few_nor_many_marks(first, last):
-    from ensue.lineage.time_axis import TimeAxis
+    from ensue.lineage.text import TimeAxis
 
     marks = TimeAxis(first, last, 0, 100).list_ticks()
     assert 2 <= len(marks) <= 9

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.analyzer.canonical_subscription import canonical_subscription
 from ensue.analyzer.normal_form import build_alternatives
 from ensue.errors import QueryError
+from ensue.ir.canonical_form import canonical_subscription
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.registry import claims_opsl
 from ensue.printing.opsl_printer import format_subscription

@@ -4,7 +4,8 @@ import pytest
 
 from ensue.errors import QueryError
 from ensue.parser.pattern_parser import parse
-from ensue.planner.explain.plan_text import explain_plan
+from ensue.planner.explain.plan_description import describe_plan
+from ensue.planner.explain.plan_node import format_plan
 from ensue.planner.schema_inference import NOTE, infer_schema, plan_without_events
 from ensue.schema import ValueKind
 
@@ -96,7 +97,7 @@ def test_a_contradiction_is_still_an_error():
 
 
 def test_explain_says_that_kinds_are_assumed():
-    text = explain_plan(plan_without_events(parse("SEQ(A a, B b) WITHIN 5")))
+    text = format_plan(describe_plan(plan_without_events(parse("SEQ(A a, B b) WITHIN 5"))))
     assert text.splitlines()[-1] == f"note: {NOTE}"
 
 

@@ -107,11 +107,12 @@ def test_too_many_alternatives_are_not_looked_at(case):
 
 
 def test_explain_says_where_the_window_comes_from(case):
-    from ensue.planner.explain.plan_text import explain_plan
+    from ensue.planner.explain.plan_description import describe_plan
+    from ensue.planner.explain.plan_node import format_plan
 
     told = case("SEQ(A a, B b) WHERE b.t <= a.t + 25")
-    text = explain_plan(told.plan)
+    text = format_plan(describe_plan(told.plan))
     assert "window     derived from conditions: 25, pushed into the scan" in text
     assert "derive_window: applied" in text
     off = case("-- off: derive_window\nSEQ(A a, B b) WHERE b.t <= a.t + 25")
-    assert "window     none" in explain_plan(off.plan)
+    assert "window     none" in format_plan(describe_plan(off.plan))

@@ -4,18 +4,19 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.planner.explain.plan_text import MAX_STATES, explain_plan
+from ensue.planner.explain.plan_description import MAX_STATES, describe_plan
+from ensue.planner.explain.plan_node import format_plan
 
 
 def test_a_long_list_of_states_is_cut(case):
     atoms = ", ".join(f"A a{n}" for n in range(8))
-    text = explain_plan(case(f"AND({atoms})").plan)
+    text = format_plan(describe_plan(case(f"AND({atoms})").plan))
     assert text.count("\n  state ") == MAX_STATES
     assert f"and {2**8 - MAX_STATES} more states" in text
 
 
 def test_names_that_need_quotes_have_them(case):
-    text = explain_plan(case('SEQ("my type" "a b", B b) WHERE "a b".x < b.x').plan)
+    text = format_plan(describe_plan(case('SEQ("my type" "a b", B b) WHERE "a b".x < b.x').plan))
     assert '"my type" "a b": kept on a stack' in text
 
 
@@ -32,7 +33,7 @@ def test_names_that_need_quotes_have_them(case):
     ],
 )
 def test_a_line_of_the_plan(case, text, line):
-    assert line in explain_plan(case(text).plan).splitlines()
+    assert line in format_plan(describe_plan(case(text).plan)).splitlines()
 
 
 def test_with_events_the_kinds_are_theirs():

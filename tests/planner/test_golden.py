@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ensue.planner.explain.plan_description import describe_plan
+from ensue.planner.explain.plan_node import format_plan
 from ensue.planner.explain.plan_picture import draw_plan
-from ensue.planner.explain.plan_text import explain_plan
 
 GOLDEN = Path(__file__).parent / "golden"
 QUERIES = sorted(GOLDEN.glob("*.ensue"))
@@ -22,7 +23,7 @@ def golden(request, case):
 
 def test_the_plan_is_the_golden_one(golden, request):
     path, told = golden
-    text = explain_plan(told.plan) + "\n"
+    text = format_plan(describe_plan(told.plan)) + "\n"
     kept = path.with_suffix(".txt")
     if request.config.getoption("--bless"):
         kept.write_text(text, encoding="utf-8")
@@ -59,10 +60,11 @@ from pathlib import Path
 from ensue.parser.pattern_parser import parse
 from ensue.planner.schema_inference import plan_without_events
 from ensue.planner.explain.plan_picture import draw_plan
-from ensue.planner.explain.plan_text import explain_plan
+from ensue.planner.explain.plan_description import describe_plan
+from ensue.planner.explain.plan_node import format_plan
 for path in sys.argv[1:]:
     plan = plan_without_events(parse(Path(path).read_text(encoding="utf-8")))
-    print(explain_plan(plan), draw_plan(plan))
+    print(format_plan(describe_plan(plan)), draw_plan(describe_plan(plan)))
 """
 
 
@@ -82,4 +84,4 @@ def test_plans_do_not_depend_on_the_order_of_sets():
 
 def test_the_picture_is_the_same_each_time(golden):
     _, told = golden
-    assert draw_plan(told.plan) == draw_plan(told.plan)
+    assert draw_plan(describe_plan(told.plan)) == draw_plan(describe_plan(told.plan))

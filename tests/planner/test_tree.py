@@ -4,8 +4,9 @@ import pytest
 
 import ensue
 from ensue.errors import QueryError
+from ensue.planner.explain.plan_description import describe_plan
+from ensue.planner.explain.plan_node import format_plan
 from ensue.planner.explain.plan_picture import draw_plan
-from ensue.planner.explain.plan_text import explain_plan
 from ensue.planner.join_tree import build_left_deep, build_tree, format_tree
 from ensue.planner.physical_plan import JoinNode, JoinTree
 from ensue.planner.planner import choose_plan
@@ -101,7 +102,7 @@ def test_explain_and_picture_show_the_tree(case):
     told = case("SEQ(A a, !X n, B b, AND(C c, D+ d[])) WHERE a.x < b.x WITHIN 5")
     planning = PlannerOptions(structure="tree", shape=("a", ("b", ("c", "d"))))
     plan = choose_plan(told.checked, told.shape.schema, planning)
-    shown = explain_plan(plan)
+    shown = format_plan(describe_plan(plan))
     assert "join tree: (a -> (b -> (c & d)))" in shown
     assert "\n    . a.x < b.x\n    . no X n after a and before b\n" in shown
-    assert "AND" in draw_plan(plan)
+    assert "AND" in draw_plan(describe_plan(plan))

@@ -355,10 +355,10 @@ def test_explain_says_what_runs_how():
     fleet.add("opsl", "=|(A; 9)(B), A = (ARITH:x = 4), B = (ARITH:x = 6)")
     said = ensue.explain(fleet, rows(Random(1), 3))
     for line in (
-        "subscriptions  5, at version 5 of a log in memory",
-        "  on nodes     1",
-        "  in templates 3, as 1 plan",
-        "  separately   1",
+        "subscriptions   5, at version 5 of a log in memory",
+        "  on nodes      1",
+        "  in templates  3, as 1 plan",
+        "  separately    1",
         "'opsl' on nodes",
         "    event x = 4",
         "one plan for 3 subscriptions of a template, over the events that are routed to them",

@@ -16,8 +16,8 @@ from tests.support.seeds import some
 from tests.support.subscriptions import Bounds, random_subscription
 
 import ensue
-from ensue.diagnostics.why_not import MatchCandidate, WhyNot, why_not
-from ensue.diagnostics.why_not.context import build_region_box
+from ensue.diagnostics import MatchCandidate, WhyNot, why_not
+from ensue.diagnostics.search_context import build_region_box
 from ensue.geo import geometry as places
 from ensue.ir.subscription import Region, RegionTest, Select, SpatialRelation
 from ensue.operators.subscriptions.subscription_why_not import explain_missing_match

@@ -11,10 +11,9 @@ from ensue.backends.dataframe_libs import read_event_table
 from ensue.errors import EnsueError, EventError, did_you_mean
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
-from ensue.lineage.members import OWN_COLUMNS, MemberNode
 from ensue.lineage.pictures import OTHER_EVENTS, PlotData, PlottedEvent
 from ensue.lineage.text import format_fields
-from ensue.lineage.trace import trace_match
+from ensue.lineage.trace import OWN_COLUMNS, MemberNode, trace_match
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.take import take_rows
 

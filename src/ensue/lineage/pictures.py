@@ -5,18 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.lineage.members import MemberNode, sort_by_time
 from ensue.lineage.text import (
+    TimeAxis,
     format_fields,
     format_more,
+    format_time,
     format_times,
     inherit_fields,
     list_by_time,
     name_node,
     select_fields,
     spans_days,
+    to_number,
 )
-from ensue.lineage.time_axis import TimeAxis, format_time, to_number
+from ensue.lineage.trace import MemberNode, sort_by_time
 from ensue.svg import DIM, INK, PAPER, Canvas, cut_text, measure_text
 
 _COLOURS = ("#2f6f9f", "#2e8b57", "#d08a1d", "#c0392b", "#8a5fbf", "#159895", "#b5478f")

@@ -93,11 +93,6 @@ def format_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def format_timestamp(moment: datetime) -> str:
-    """`TIMESTAMP '2026-01-31 10:00:00'`."""
-    return f"TIMESTAMP '{moment.isoformat(sep=' ')}'"
-
-
 def format_quantifier(least: int, most: int | None) -> str:
     """Prints a quantifier.
 
@@ -117,8 +112,13 @@ def format_quantifier(least: int, most: int | None) -> str:
             return f"{{{least},{most}}}"
 
 
-class _Printer:
-    """Prints expressions in the pattern language."""
+def format_order(key: str, descending: bool, nulls_first: bool) -> str:
+    """Prints a key of ORDER BY with its direction."""
+    return f"{key}{' DESC' if descending else ''}{' NULLS FIRST' if nulls_first else ''}"
+
+
+class _PatternDialect:
+    """Prints expressions in the pattern language; other dialects differ in words, fields and calls."""
 
     unequal = "!="
     concatenation = SUM  # the precedence of ||
@@ -194,7 +194,7 @@ class _Printer:
             case str():
                 return format_text(value), VALUE
             case datetime():
-                return format_timestamp(value), VALUE
+                return f"TIMESTAMP '{value.isoformat(sep=' ')}'", VALUE
             case timedelta():
                 return self.length(format_duration(value // timedelta(microseconds=1) * 1000))
             case int() | float():
@@ -245,7 +245,7 @@ class _Printer:
 
 
 @dataclass(frozen=True, slots=True)
-class _SqlPrinter(_Printer):
+class _SqlDialect(_PatternDialect):
     """Prints expressions in SQL; `leaf` prints their fields."""
 
     leaf: Callable[[FieldRef], str]
@@ -279,7 +279,7 @@ class _SqlPrinter(_Printer):
                 return f"{function}({', '.join(map(self.show, arguments))})"
 
 
-_PATTERNS = _Printer()
+_PATTERNS = _PatternDialect()
 
 
 def format_expr(expr: Expr, inside: int = OR) -> str:
@@ -306,14 +306,14 @@ def format_scalar(expr: Expr, leaf: Callable[[FieldRef], str]) -> str:
     >>> format_scalar(Binary("||", FieldRef("", "x"), Literal("it's")), lambda _: "x")
     "x || 'it''s'"
     """
-    return _SqlPrinter(leaf).show(expr)
+    return _SqlDialect(leaf).show(expr)
 
 
 def truncate_wkt(text: str) -> str:
     """Truncates long WKT constants in a text.
 
-    >>> truncate_wkt("inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))')")
-    "inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10...')"
+    >>> truncate_wkt("inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 5 15, 0 10, 0 0))')")
+    "inside(a.location, WKT 'POLYGON ((0 0, 10 0, 10 10, 5 15...')"
     """
     return _LONG_PLACE.sub(r"WKT '\1...'", text)
 

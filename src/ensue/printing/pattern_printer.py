@@ -13,7 +13,14 @@ from ensue.ir.selection import AfterMatch, ByEvents, ByTime, ByUnits, MatchOrder
 from ensue.ir.traits import is_input, is_then
 from ensue.ir.traversal import get_kleene_variables, iterate_positive_atoms
 from ensue.ir.values import format_duration, is_unit
-from ensue.printing.expression_printer import SUM, format_condition, format_expr, format_name, format_quantifier
+from ensue.printing.expression_printer import (
+    SUM,
+    format_condition,
+    format_expr,
+    format_name,
+    format_order,
+    format_quantifier,
+)
 from ensue.schema import Types, TypeUnion
 
 # Words that the parser does not accept as types after THEN.
@@ -300,8 +307,7 @@ def format_result_modifiers(whole: ResultModifiers) -> list[str]:
 
 def format_sort_key(key: SortKey) -> str:
     """Prints a key of ORDER BY."""
-    text = format_expr(key.expr) + (" DESC" if key.descending else "")
-    return f"{text} NULLS FIRST" if key.nulls_first else text
+    return format_order(format_expr(key.expr), key.descending, key.nulls_first)
 
 
 def get_default_name(expr: Expr) -> str:

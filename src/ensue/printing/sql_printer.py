@@ -26,7 +26,7 @@ from ensue.ir.row_pattern import (
     RowTerm,
     RowVariable,
 )
-from ensue.printing.expression_printer import format_quantifier, format_scalar, format_sql_name
+from ensue.printing.expression_printer import format_order, format_quantifier, format_scalar, format_sql_name
 
 _BRANCHES, _SEQUENCE, _REPEATED, _ALONE = range(4)  # precedences
 
@@ -56,7 +56,7 @@ def _lines(clause: RowPatternQuery) -> Iterator[str]:
     if clause.partition:
         yield "PARTITION BY " + ", ".join(map(_key, clause.partition))
     if clause.order:
-        yield "ORDER BY " + ", ".join(_format_sort_key(key, "") for key in clause.order)
+        yield "ORDER BY " + ", ".join(format_row_sort_key(key) for key in clause.order)
     if clause.measures:
         yield "MEASURES"
         shown = [
@@ -81,14 +81,13 @@ def _lines(clause: RowPatternQuery) -> Iterator[str]:
 
 
 def _key(key: PartitionKey) -> str:
-    shown = _over_row(key.expr, "")
+    shown = format_over_row(key.expr)
     return shown if key.column == key.name else f"{shown} AS {format_sql_name(key.name)}"
 
 
-def _format_sort_key(key: RowSortKey, owner: str) -> str:
-    shown = _over_row(key.expr, owner)
-    descending = " DESC" if key.descending else ""
-    return f"{shown}{descending}{' NULLS FIRST' if key.nulls_first else ''}"
+def format_row_sort_key(key: RowSortKey, owner: str = "") -> str:
+    """Prints a key of ORDER BY."""
+    return format_order(format_over_row(key.expr, owner), key.descending, key.nulls_first)
 
 
 def _skip(skip: RowSkip) -> str:
@@ -135,10 +134,19 @@ def _format_pattern_term(term: RowTerm) -> tuple[str, int]:
             return f"PERMUTE({', '.join(map(format_row_pattern, parts))})", _ALONE
         case Exclusion(part=part):
             return f"{{- {format_row_pattern(part)} -}}", _ALONE
-        case Repetition(part=part, greedy=greedy):
-            bounds = term.least, term.most
-            times = "?" if bounds == (0, 1) else format_quantifier(*bounds)
-            return f"{format_row_pattern(part, _ALONE)}{times}{'' if greedy else '?'}", _REPEATED
+        case Repetition(part=part):
+            return f"{format_row_pattern(part, _ALONE)}{format_row_quantifier(term)}", _REPEATED
+
+
+def format_row_quantifier(term: Repetition) -> str:
+    """Prints a quantifier.
+
+    >>> format_row_quantifier(Repetition(RowVariable("A"), 2, 5, False))
+    '{2,5}?'
+    """
+    bounds = term.least, term.most
+    times = "?" if bounds == (0, 1) else format_quantifier(*bounds)
+    return times if term.greedy else f"{times}?"
 
 
 def format_row_expression(value: RowExpression, subsets: Subsets = ()) -> str:
@@ -177,12 +185,13 @@ def _column(field: FieldRef, owner: str) -> str:
     return f"{owner}.{format_sql_name(field.name)}" if owner else format_sql_name(field.name)
 
 
-def _over_row(expr: Expr, owner: str) -> str:
+def format_over_row(expr: Expr, owner: str = "") -> str:
+    """Prints an expression over the columns of a row, or of the rows of a variable."""
     return format_scalar(expr, lambda field: _column(field, owner))
 
 
 def _navigation(navigation: Navigation, owner: str) -> str:
-    shown = _over_row(navigation.expr, owner)
+    shown = format_over_row(navigation.expr, owner)
     logical = navigation.first or navigation.offset or navigation.final
     if logical or (not navigation.shift and not isinstance(navigation.expr, FieldRef)):
         offset = f", {navigation.offset}" if navigation.offset else ""
@@ -195,14 +204,14 @@ def _navigation(navigation: Navigation, owner: str) -> str:
 
 
 def _aggregate(aggregate: RowAggregate, owner: str) -> str:
-    inside = ", ".join(_over_row(argument, owner) for argument in aggregate.arguments)
+    inside = ", ".join(format_over_row(argument, owner) for argument in aggregate.arguments)
     if not aggregate.arguments:
         inside = f"{owner}.*" if owner else "*"
     if aggregate.distinct:
         inside = f"DISTINCT {inside}"
     if aggregate.order:
-        inside += " ORDER BY " + ", ".join(_format_sort_key(key, owner) for key in aggregate.order)
-    only = "" if aggregate.only is None else f" FILTER (WHERE {_over_row(aggregate.only, owner)})"
+        inside += " ORDER BY " + ", ".join(format_row_sort_key(key, owner) for key in aggregate.order)
+    only = "" if aggregate.only is None else f" FILTER (WHERE {format_over_row(aggregate.only, owner)})"
     return f"{'FINAL ' if aggregate.final else ''}{aggregate.function}({inside}){only}"
 
 

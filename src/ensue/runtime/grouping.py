@@ -12,6 +12,7 @@ from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 
 if TYPE_CHECKING:
     from ensue.analyzer.output_mode import ResultAggregation, ResultColumn
+    from ensue.planner.explain.plan_node import PlanNode
 
 
 def split_result_modifiers(
@@ -45,18 +46,20 @@ def strip_result_modifiers(query: Any) -> "tuple[Any, ResultAggregation | None]"
     return split_result_modifiers(query)
 
 
-def describe_result_modifiers(finishing: "ResultAggregation") -> str:
-    """The result modifiers as a section of EXPLAIN."""
-    lines = ["whole result"]
+def describe_result_modifiers(finishing: "ResultAggregation") -> "PlanNode":
+    """Describes the result modifiers, for EXPLAIN."""
+    from ensue.planner.explain.plan_node import PlanNode, Shape
+
+    lines = []
     if finishing.whole.grouped:
         shown = ", ".join(_describe_column(column) for column in finishing.columns)
-        lines.append(f"  RETURN {shown}")
+        lines.append(f"RETURN {shown}")
     if finishing.whole.keys == ():
-        lines.append("  TOTAL: all matches are one group")
-    lines += [f"  {line}" for line in format_result_modifiers(finishing.whole)]
+        lines.append("TOTAL: all matches are one group")
+    lines += format_result_modifiers(finishing.whole)
     if finishing.counts is not None:
-        lines.append("  the matches of each last event are counted, not listed, and added up")
-    return "\n".join(lines)
+        lines.append("the matches of each last event are counted, not listed, and added up")
+    return PlanNode("whole result", lines=tuple(lines), shape=Shape.REMARKS)
 
 
 def _describe_column(column: "ResultColumn") -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ensue.analyzer.output_mode import ResultAggregation
     from ensue.archives.archive import Archive
     from ensue.archives.file_archive import FileArchive
+    from ensue.planner.explain.plan_node import PlanNode
     from ensue.projection.grouping import ResultFinisher
 
 MatcherInput = TypeVar("MatcherInput", contravariant=True)  # noqa: PLC0105  as they read best
@@ -459,17 +460,14 @@ class Explainer(Protocol):
     def types(self) -> frozenset[str] | None:
         """The types of events that matter. None: all of them."""
 
-    def explain(self) -> str:
-        """The plan as text."""
+    def describe(self) -> "PlanNode":
+        """Describes the plan, for its text and its picture."""
 
-    def analyze(self, ordered: pa.Table, /) -> str:
-        """The plan as text with actual counts; the events are in stream order."""
+    def analyze(self, ordered: pa.Table, /) -> "PlanNode":
+        """Describes the plan with the figures of a run; the events are in stream order."""
 
     def kernels(self) -> str:
         """The source of its kernels."""
-
-    def picture(self) -> str:
-        """The plan as a picture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Explains the plan of a hierarchy, for events with known or inferred columns."""
+"""Explains the plan of a hierarchy: its layers, how each box is matched, and the plan of each matcher."""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from types import MappingProxyType
 
@@ -12,56 +12,149 @@ from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.engine.engine import Engine
 from ensue.engine.program import format_kernel
 from ensue.ir.hierarchy import Hierarchy
-from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, compile_stages
+from ensue.ir.traversal import iterate_atoms
+from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledLayer, compile_stages
 from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step
 from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
-from ensue.planner.explain.hierarchy_text import LayerPlan, draw_hierarchy, explain_hierarchy, name_layer
-from ensue.planner.explain.plan_text import explain_memory
-from ensue.planner.explain_analyze import RunCounts, format_analysis
+from ensue.planner.explain.plan_description import describe_memory, describe_plan
+from ensue.planner.explain.plan_node import PlanNode, Shape
+from ensue.planner.explain.run_metrics import RunCounts, describe_run
+from ensue.planner.hierarchy_stages import InliningChoice
+from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.schema_inference import infer_schema
+from ensue.planner.statistics import format_number
+from ensue.printing.expression_printer import format_name
+from ensue.printing.pattern_printer import format_pattern, format_types, format_window
+from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
 from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
+from ensue.svg import cut_text
 from ensue.vector.column_values import arrow_type
 from ensue.vector.event_table import StreamSchema, create_union_schema, get_end_times, split_table
 
-
-def explain_compiled_hierarchy(compiled: CompiledHierarchy, more: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Explains a compiled hierarchy; `more` has further text by layer name."""
-    plans, stages = _list_layer_plans(compiled), list(_describe_stages(compiled))
-    return explain_hierarchy(compiled.hierarchy, compiled.boxes, plans, stages, more)
+_WAITS = "waits for what is below it"
 
 
-def draw_compiled_hierarchy(compiled: CompiledHierarchy) -> str:
-    return draw_hierarchy(compiled.hierarchy, compiled.boxes, _list_layer_plans(compiled))
+def describe_hierarchy_plan(
+    compiled: CompiledHierarchy, runs: Mapping[str, PlanNode] = MappingProxyType({})
+) -> PlanNode:
+    """Describes how a hierarchy runs, from the query at the top down; `runs` has figures by layer."""
+    hierarchy = compiled.hierarchy
+    layers = len(hierarchy.definitions) + len(hierarchy.top_queries)
+    count = "one matcher" if len(compiled.layers) == 1 else f"{len(compiled.layers)} matchers"
+    seen: set[str] = set()
+    tops = [_describe_layer(compiled, name, seen) for name in hierarchy.top_queries]
+    overview = PlanNode(f"hierarchy of {layers} layers, {count}", children=tuple(tops))
+    matchers = [_describe_matcher(compiled, layer, runs) for layer in reversed(compiled.layers)]
+    head = PlanNode(children=(overview, *_describe_stages(compiled)))
+    return PlanNode(children=(head, *matchers), shape=Shape.PLAN, label=f"a hierarchy of {count}")
 
 
-def _list_layer_plans(compiled: CompiledHierarchy) -> list[LayerPlan]:
-    """Returns the plans of the layers that run as separate matchers."""
-    plans = []
-    for layer in compiled.layers:
-        query = layer.prepared if layer.opened is None else layer.opened.flat
-        name, delivered = layer.layer.name, layer.layer.delivered
-        plans.append(LayerPlan(name, query.plan, delivered, layer.waits > 0))
-    return plans
+def _name_layer(name: str, hierarchy: Hierarchy) -> str:
+    """Returns the name of a layer for readers."""
+    label = next((top.label for top in hierarchy.tops if top.layer == name), name)
+    if name in hierarchy.top_queries:
+        return "the query" if not label else f"the query {format_name(label)}"
+    return format_name(name)
 
 
-def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
+def _describe_layer(compiled: CompiledHierarchy, name: str, seen: set[str]) -> PlanNode:
+    hierarchy = compiled.hierarchy
+    title = _name_layer(name, hierarchy)
+    if name in seen:
+        return PlanNode(f"{title}: as above")
+    seen.add(name)
+    definition = hierarchy.defined(name) if name not in hierarchy.top_queries else None
+    query = hierarchy.top_queries[name] if definition is None else definition.query
+    facts = [format_pattern(query.pattern), *(f"[{e.field_name}]" for e in query.equivalence)]
+    facts += [] if query.within is None else [f"within {format_window(query.within)}"]
+    matcher = next((layer for layer in compiled.layers if layer.layer.name == name), None)
+    if matcher is not None:
+        facts += ["delivered"] * (matcher.layer.delivered and definition is not None)
+        facts += [_WAITS] * (matcher.waits > 0)
+    boxes = [
+        PlanNode(_format_box(box), children=(_describe_layer(compiled, box.type, seen),))
+        for box in compiled.boxes
+        if box.layer == name
+    ]
+    return PlanNode(f"{title}: {', '.join(facts)}", children=tuple(boxes))
+
+
+def _format_box(box: InliningChoice) -> str:
+    why = f", {box.why}" if box.why else ""
+    if box.costs is not None and box.costs[0] < box.costs[1]:
+        why += f" (costs {format_number(box.costs[0])} against {format_number(box.costs[1])} all bottom-up)"
+    return f"box {format_name(box.variable)}: {'top-down' if box.top_down else 'bottom-up'}{why}"
+
+
+def _describe_stages(compiled: CompiledHierarchy) -> Iterator[PlanNode]:
     """Describes the stages between which Spark shuffles events by another key."""
     stages = compile_stages(compiled)
     if len(stages) == 1:
         return
-    yield f"{len(stages)} stages on Spark, a shuffle between them:"
-    hierarchy = compiled.hierarchy
+    hierarchy, lines = compiled.hierarchy, []
     for stage in stages:
         key = ", ".join(f"[{name}]" for name in stage.stage.key) or "one task, no key"
         names = [layer.layer.name for layer in stage.layers]
-        shown = (n if n and not hierarchy.tops else name_layer(n, hierarchy) for n in names)
+        shown = (n if n and not hierarchy.tops else _name_layer(n, hierarchy) for n in names)
         takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
-        yield f"  {stage.stage.number + 1}. {key}: {', '.join(shown)}{takes}"
+        lines.append(f"{stage.stage.number + 1}. {key}: {', '.join(shown)}{takes}")
+    yield PlanNode(f"{len(stages)} stages on Spark, a shuffle between them:", lines=tuple(lines))
+
+
+def _describe_matcher(compiled: CompiledHierarchy, layer: CompiledLayer, runs: Mapping[str, PlanNode]) -> PlanNode:
+    """Describes a layer that is matched separately, alone or with the layers in its boxes."""
+    plan, name = _get_flat(layer).plan, layer.layer.name
+    inlined = _list_inlined(compiled, name)
+    opened = [b for b in compiled.boxes if b.top_down and b.layer in inlined]
+    names = ", ".join(f"{format_name(b.type)} {format_name(b.variable)}" for b in opened)
+    lines = [f"finds with it, from the top down: {names}"] if opened else []
+    lines += [_WAITS] if layer.waits > 0 else []
+    described = describe_plan(plan)
+    figures = (runs[name],) if name in runs else ()
+    return replace(
+        described,
+        title=_name_matcher(compiled, layer),
+        lines=tuple(lines),
+        children=(*_describe_inputs(compiled, plan), *described.children, *figures),
+    )
+
+
+def _describe_inputs(compiled: CompiledHierarchy, plan: PhysicalPlan) -> Iterator[PlanNode]:
+    """Describes which events a matcher takes from the input, and from the matchers below it."""
+    sources = {layer.layer.name: _name_matcher(compiled, layer) for layer in compiled.layers}
+    variables: dict[str, list[str]] = {}
+    for atom in iterate_atoms(plan.query.pattern):
+        variables.setdefault(format_types(atom.type), []).append(format_name(atom.variable))
+    labels: dict[str, list[str]] = {}
+    for name, names in sorted(variables.items(), key=lambda one: one[0] in sources):
+        labels.setdefault(sources.get(name, ""), []).append(f"{format_name(name)} {', '.join(names)}")
+    for source, texts in labels.items():
+        taken = "; ".join(texts)
+        yield PlanNode(
+            f"takes {taken} from {source or 'the input'}", shape=Shape.EDGE, label=cut_text(taken, 44), target=source
+        )
+
+
+def _name_matcher(compiled: CompiledHierarchy, layer: CompiledLayer) -> str:
+    below = layer.layer.name not in compiled.hierarchy.top_queries
+    title = _name_layer(layer.layer.name, compiled.hierarchy)
+    return f"{title}, delivered" if below and layer.layer.delivered else title
+
+
+def _list_inlined(compiled: CompiledHierarchy, name: str) -> set[str]:
+    """Returns a layer and the layers that are matched inside of it."""
+    boxes = [b for b in compiled.boxes if b.top_down and b.layer == name]
+    return {name}.union(*(_list_inlined(compiled, box.type) for box in boxes))
+
+
+def _get_flat(layer: CompiledLayer) -> CompiledQuery:
+    """Returns the query of a layer, with the layers in its boxes."""
+    return layer.prepared if layer.opened is None else layer.opened.flat
 
 
 class HierarchyExplainer:
@@ -81,27 +174,21 @@ class HierarchyExplainer:
         """The types of events that matter. None: all of them."""
         return HierarchyOperator(self.compiled, ()).reads.types
 
-    def explain(self) -> str:
-        """The plan as text."""
-        sections = [explain_compiled_hierarchy(self.compiled)]
-        if self.finishing is not None:
-            sections.append(describe_result_modifiers(self.finishing))
-        if self.limits.can_evict:
-            sections.append(explain_memory(None, self.limits))
-        return "\n\n".join(sections)
+    def describe(self) -> PlanNode:
+        """Describes the layers and the plan of each matcher."""
+        sections = [] if self.finishing is None else [describe_result_modifiers(self.finishing)]
+        sections += [describe_memory(None, self.limits)] if self.limits.can_evict else []
+        plan = describe_hierarchy_plan(self.compiled)
+        return replace(plan, children=(*plan.children, *sections))
 
-    def analyze(self, ordered: pa.Table) -> str:
-        """The plan as text with actual counts; the events are in stream order."""
+    def analyze(self, ordered: pa.Table) -> PlanNode:
+        """Describes the plan with the figures of a run; the events are in stream order."""
         return analyze_hierarchy(self.compiled, ordered)
 
     def kernels(self) -> str:
         """The source of the kernel of each layer."""
-        flat = [p.prepared if p.opened is None else p.opened.flat for p in self.compiled.layers]
+        flat = map(_get_flat, self.compiled.layers)
         return "\n\n\n".join(format_kernel(q.plan, q.physical[1], q.shape.unit) for q in flat)
-
-    def picture(self) -> str:
-        """The plan as a picture."""
-        return draw_compiled_hierarchy(self.compiled)
 
 
 def infer_shape(hierarchy: Hierarchy) -> StreamSchema:
@@ -139,8 +226,8 @@ PIECE = 1 << 16  # events between two counts of the partial matches
 FIRST = 100  # events of the first run, which compiles all kernels
 
 
-def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
-    """Explains a hierarchy with the estimates and actual figures of each layer.
+def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> PlanNode:
+    """Describes a hierarchy with the estimates and actual figures of each layer.
 
     `events` are in the order of the stream.
     """
@@ -150,8 +237,9 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
     live = _run(hierarchy, events)
     done = perf_counter()
     seconds = f"compiling {compiled - began:.3f} s, all layers {done - compiled:.3f} s"
-    summary = f"the hierarchy in {events.num_rows:,} events: {seconds}"
-    return f"{explain_compiled_hierarchy(hierarchy, live.describe_layers())}\n\n{summary}"
+    summary = PlanNode(f"the hierarchy in {events.num_rows:,} events: {seconds}")
+    plan = describe_hierarchy_plan(hierarchy, live.describe_layers())
+    return replace(plan, children=(*plan.children, summary))
 
 
 def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
@@ -183,16 +271,16 @@ class _CountingMatcher(HierarchyMatcher):
             layer.matcher.engine = layer.matcher.prepared.engine(counted=True)
             self.counted[layer.name] = _LayerCounts()
 
-    def describe_layers(self) -> dict[str, str]:
-        """Returns the estimates and actual figures of each layer."""
-        texts = {}
+    def describe_layers(self) -> dict[str, PlanNode]:
+        """Describes the estimates and actual figures of each layer."""
+        runs = {}
         for layer in self.layers:
             engine, counts = layer.matcher.engine, self.counted[layer.name]
             counters = engine.counters() if isinstance(engine, Engine) else None
             seconds = (("this layer", counts.seconds),)
             run = RunCounts(engine.rows, counts.matches, counters, counts.most_partial, seconds)
-            texts[layer.name] = format_analysis(layer.matcher.prepared.plan, run)
-        return texts
+            runs[layer.name] = describe_run(layer.matcher.prepared.plan, run)
+        return runs
 
     def _apply_step(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
         def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:

@@ -4,6 +4,7 @@ Without events, the columns are inferred from the expressions.
 """
 
 import math
+from dataclasses import replace
 from time import perf_counter
 
 import pyarrow as pa
@@ -11,9 +12,9 @@ import pyarrow as pa
 from ensue.engine.engine import Engine
 from ensue.engine.program import format_kernel, warn_about_compile_time
 from ensue.ir.query import Query
-from ensue.planner.explain.plan_picture import draw_plan
-from ensue.planner.explain.plan_text import explain_memory, explain_plan
-from ensue.planner.explain_analyze import RunCounts, format_analysis
+from ensue.planner.explain.plan_description import describe_memory, describe_plan
+from ensue.planner.explain.plan_node import PlanNode
+from ensue.planner.explain.run_metrics import RunCounts, describe_run
 from ensue.planner.schema_inference import infer_schema, plan_without_events
 from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_query
 from ensue.runtime.event_pruning import get_relevant_types
@@ -27,8 +28,8 @@ PIECE = 1 << 16  # events between two counts of the partial matches
 FIRST = 100  # events after which all kernels are compiled
 
 
-def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
-    """The plan text with estimated and actual counts; the events are in stream order."""
+def _run_counted(prepared: CompiledQuery, ordered: pa.Table) -> RunCounts:
+    """Runs a query and counts; the events are in stream order."""
     began = perf_counter()
     warm_up = prepared.engine(counted=True)
     if isinstance(warm_up, Engine):  # compile time is reported apart
@@ -48,8 +49,7 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
     count = sum(build_result(prepared, matches, ordered).num_rows for matches in found)
     done = perf_counter()
     seconds = (("compiling", compiled - began), ("matching", matched - compiled), ("results", done - matched))
-    counts = RunCounts(ordered.num_rows, count, counters, most, seconds)
-    return f"{explain_plan(prepared.plan)}\n\n{format_analysis(prepared.plan, counts)}"
+    return RunCounts(ordered.num_rows, count, counters, most, seconds)
 
 
 class PatternExplainer:
@@ -74,24 +74,20 @@ class PatternExplainer:
         """The types of events that matter. None: all of them."""
         return None if self.prepared is None else get_relevant_types((self.prepared,))
 
-    def explain(self) -> str:
-        """The plan as text."""
-        sections = [explain_plan(self.plan), *warn_about_compile_time(self.plan, self.schema, self.unit)]
-        if self.finishing is not None:
-            sections.append(describe_result_modifiers(self.finishing))
-        if self.limits.can_evict:
-            sections.append(explain_memory(self.plan, self.limits))
-        return "\n\n".join(sections)
+    def describe(self) -> PlanNode:
+        """Describes the plan."""
+        warnings = [PlanNode(text) for text in warn_about_compile_time(self.plan, self.schema, self.unit)]
+        modifiers = [] if self.finishing is None else [describe_result_modifiers(self.finishing)]
+        memory = [describe_memory(self.plan, self.limits)] if self.limits.can_evict else []
+        plan = describe_plan(self.plan)
+        return replace(plan, children=(*plan.children, *warnings, *modifiers, *memory))
 
-    def analyze(self, ordered: pa.Table) -> str:
-        """The plan as text with actual counts; the events are in stream order."""
+    def analyze(self, ordered: pa.Table) -> PlanNode:
+        """Describes the plan with the figures of a run; the events are in stream order."""
         assert self.prepared is not None
-        return analyze_query(self.prepared, ordered)
+        plan, figures = describe_plan(self.plan), describe_run(self.plan, _run_counted(self.prepared, ordered))
+        return replace(plan, children=(*plan.children, figures))
 
     def kernels(self) -> str:
         """The source of its kernel."""
         return format_kernel(self.plan, self.schema, self.unit)
-
-    def picture(self) -> str:
-        """The plan as a picture."""
-        return draw_plan(self.plan)

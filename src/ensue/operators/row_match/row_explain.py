@@ -1,23 +1,63 @@
-"""Explains the plan of a MATCH_RECOGNIZE clause, with its kernel."""
+"""Explains how a MATCH_RECOGNIZE clause runs: its conditions, its automaton, and the length of its matches."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
 
+from ensue.cached import cached_property
 from ensue.codegen.row_pattern_conditions import build_kernel
 from ensue.codegen.row_pattern_search import write_row_search
 from ensue.engine.row_match.predicates import ConditionKernels
-from ensue.ir.expression import Expr
-from ensue.ir.row_pattern import RowExpression, RowPatternQuery
+from ensue.ir.row_pattern import (
+    Alternation,
+    Concatenation,
+    EmptyRowPattern,
+    Exclusion,
+    Permutation,
+    Repetition,
+    RowExpression,
+    RowPatternQuery,
+    RowSkipTarget,
+    RowTerm,
+    RowVariable,
+    get_term_parts,
+)
 from ensue.ir.values import format_duration
 from ensue.operators.row_match.compiled_clause import compile_clause
 from ensue.options import Limits
-from ensue.planner.explain.row_pattern_text import ClauseTexts, draw_row_pattern, explain_row_pattern
-from ensue.planner.row_pattern_plan import RowPatternPlan
-from ensue.printing.expression_printer import format_scalar, format_sql_name
-from ensue.printing.sql_printer import format_row_expression, format_row_pattern
+from ensue.planner.explain.plan_node import PlanNode, Shape
+from ensue.planner.row_pattern_plan import END, RowPatternPlan, RowTransition
+from ensue.printing.sql_printer import (
+    format_over_row,
+    format_row_expression,
+    format_row_pattern,
+    format_row_quantifier,
+    format_row_sort_key,
+)
 from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
+
+_SKIPS = {
+    RowSkipTarget.PAST_LAST: "after its last row",
+    RowSkipTarget.NEXT: "at the row after its first",
+    RowSkipTarget.FIRST: "at its first row of {}",
+    RowSkipTarget.LAST: "at its last row of {}",
+}
+_TERMS = {
+    EmptyRowPattern: "no row",
+    Concatenation: "one after the other",
+    Alternation: "one of",
+    Permutation: "in any order",
+    Exclusion: "left out of the rows",
+}
+_MAX_ENTRIES = 60  # of the automaton that are listed
+_COMPILED = {
+    True: "evaluated by a compiled kernel",
+    False: "evaluated by their plain meaning, row by row: slower",
+    None: "evaluated by a compiled kernel if it supports all of them",
+}
 
 
 class RowPatternExplainer:
@@ -36,14 +76,22 @@ class RowPatternExplainer:
             self._clause = compile_clause(query, source.arrow, Limits(), ids=False, session=source.zone)
             self._plan = self._clause.plan
 
-    def explain(self) -> str:
-        """Returns the plan as text."""
-        return explain_row_pattern(self._plan, self._texts(), compiled=self._has_kernel())
+    def describe(self) -> PlanNode:
+        """Describes the plan, with the pattern as a tree for pictures."""
+        sections = (
+            self._describe_clause(),
+            PlanNode(shape=Shape.OUTLINE, children=(_describe_term(self._query.pattern),)),
+            *self._describe_conditions(),
+            _describe_automaton(self._plan),
+            _describe_length(self._plan),
+        )
+        return PlanNode(children=sections, shape=Shape.PLAN)
 
-    def analyze(self, ordered: pa.Table) -> str:
-        """Returns the plan with the figures of a run over complete rows."""
-        result = self._clause.match_complete(ordered)
-        return f"{self.explain()}\n\n{result.num_rows:,} result rows from {ordered.num_rows:,} rows"
+    def analyze(self, ordered: pa.Table) -> PlanNode:
+        """Describes the plan with the figures of a run over complete rows."""
+        result, plan = self._clause.match_complete(ordered), self.describe()
+        figures = PlanNode(f"{result.num_rows:,} result rows from {ordered.num_rows:,} rows")
+        return replace(plan, children=(*plan.children, figures))
 
     def kernels(self) -> str:
         """Returns the source of the kernel."""
@@ -54,36 +102,127 @@ class RowPatternExplainer:
             kernel = build_kernel(self._plan, self._source.shape.unit, nullable=True)
         return "no kernel supports its conditions" if kernel is None else kernel.text
 
-    def picture(self) -> str:
-        """Draws the pattern as a tree, with the conditions of its variables."""
-        return draw_row_pattern(self._plan, self._texts())
+    def _describe_clause(self) -> PlanNode:
+        query, within = self._query, self._within
+        partition = ", ".join(format_over_row(key.expr) for key in query.partition)
+        order = ", ".join(map(format_row_sort_key, query.order))
+        pattern = format_row_pattern(query.pattern)
+        properties = (
+            ("pattern", pattern),
+            ("rows", query.rows.value),
+            ("after", f"a match the search continues {_SKIPS[query.skip.to].format(query.skip.name)}"),
+            ("partition", partition or "none: all rows are one partition"),
+            ("order", order or "none: order of arrival"),
+            ("window", f"less than {within}" if within else "none"),
+        )
+        clauses = (
+            partition and f"partition by {partition}", order and f"order by {order}",
+            query.rows.value.lower(), within and f"within less than {within}",
+        )  # fmt: skip
+        label = f"PATTERN ({pattern})"
+        return PlanNode(properties=properties, shape=Shape.HEADER, label=label, details=tuple(filter(None, clauses)))
 
+    def _describe_conditions(self) -> Iterator[PlanNode]:
+        plan = self._plan
+        names = plan.automaton.variables
+        alone = [(name, self._format_all(by.alone)) for name, by in zip(names, plan.conditions, strict=True)]
+        matched = [(name, self._format_all(by.matched)) for name, by in zip(names, plan.conditions, strict=True)]
+        scan = tuple((name, text or "every row") for name, text in alone)
+        yield PlanNode("scan: one bit per row and variable, computed for whole columns", scan, shape=Shape.TABLE)
+        if plan.is_decided_by_rows:
+            yield PlanNode("single rows decide: one pass backward and one forward, without backtracking")
+            return
+        rows = tuple((name, text) for name, text in matched if text)
+        window = (f"every row is less than {self._within} after the first",) if self._within else ()
+        yield PlanNode(f"conditions on the match, {_COMPILED[self._has_kernel]}", rows, window, shape=Shape.TABLE)
+
+    def _format_all(self, values: tuple[RowExpression, ...]) -> str:
+        return " AND ".join(format_row_expression(value, self._query.subsets) for value in values)
+
+    @property
+    def _within(self) -> str:
+        match self._query.within:
+            case None:
+                return ""
+            case timedelta() as length:
+                return format_duration(length // timedelta(microseconds=1) * 1_000)
+            case number:
+                return repr(number)
+
+    @cached_property
     def _has_kernel(self) -> bool | None:
+        """Whether a kernel evaluates the conditions on matches; None if that depends on the columns."""
         if self._source is None or self._plan.is_decided_by_rows:
             return None
         return any(True for _ in ConditionKernels(self._plan).iterate_kernels(self._source.shape.unit))
 
-    def _texts(self) -> ClauseTexts:
-        plan, subsets = self._plan, self._query.subsets
 
-        def shown(values: tuple[RowExpression, ...]) -> tuple[str, ...]:
-            return tuple(format_row_expression(value, subsets) for value in values)
+def _describe_term(term: RowTerm) -> PlanNode:
+    """Describes a pattern as a tree of boxes."""
+    shape = Shape.DARK_BOX if isinstance(term, Exclusion) else Shape.BOX
+    if isinstance(term, Repetition) and not isinstance(term.part, RowVariable):
+        title = f"repeated {format_row_quantifier(term)}"
+    else:
+        title = _TERMS.get(type(term)) or format_row_pattern(term)
+    single = isinstance(term, Repetition) and isinstance(term.part, RowVariable)
+    children = () if single else tuple(map(_describe_term, get_term_parts(term)))
+    return PlanNode(title, children=children, shape=shape)
 
-        def named(expr: Expr) -> str:
-            return format_scalar(expr, lambda field: format_sql_name(str(field.name)))
 
-        within = self._query.within
-        return ClauseTexts(
-            format_row_pattern(self._query.pattern),
-            tuple(named(key.expr) for key in self._query.partition),
-            tuple(named(by.expr) + (" DESC" if by.descending else "") for by in self._query.order),
-            None if within is None else _length(within),
-            tuple(shown(conditions.alone) for conditions in plan.conditions),
-            tuple(shown(conditions.matched) for conditions in plan.conditions),
+def _describe_automaton(plan: RowPatternPlan) -> PlanNode:
+    entries = plan.automaton.entries
+    lines = []
+    for number, choices in enumerate(entries[:_MAX_ENTRIES]):
+        shown = "; ".join(_describe_choice(choice, plan.automaton.variables) for choice in choices)
+        lines.append(f"{number}: {shown or 'no transition'}")
+    if len(entries) > _MAX_ENTRIES:
+        lines.append(f"and {len(entries) - _MAX_ENTRIES:,} more")
+    count = _format_count(len(entries), "entry", "entries")
+    return PlanNode(f"automaton of {count}, the preferred choice first", lines=tuple(lines))
+
+
+def _describe_choice(choice: RowTransition, variables: tuple[str, ...]) -> str:
+    at = " at the first row" if choice.at_start else ""
+    at += " after the last row" if choice.at_end else ""
+    if choice.variable == END:
+        return f"match{at}"
+    excluded = ", left out of the result" if choice.excluded else ""
+    return f"{variables[choice.variable]} to {choice.entry}{at}{excluded}"
+
+
+def _describe_length(plan: RowPatternPlan) -> PlanNode:
+    longest = plan.automaton.longest
+    length = "of any length" if longest is None else f"of at most {_format_count(longest, 'row')}"
+    back, awaited = _format_count(plan.back, "row"), _format_count(plan.awaited, "row")
+    return PlanNode(
+        lines=(
+            f"a match is {length}",
+            f"it reads {back} before its own rows, and {awaited} after them",
+            f"streams: {_describe_streaming(plan, longest)}",
         )
+    )
 
 
-def _length(within: timedelta | float) -> str:
-    if isinstance(within, timedelta):
-        return format_duration(within // timedelta(microseconds=1) * 1_000)
-    return repr(within)
+def _describe_streaming(plan: RowPatternPlan, longest: int | None) -> str:
+    if plan.automaton.reads_end:
+        return "refused, since $ needs the last row of a partition"
+    if not plan.row_pattern.order:
+        return "refused without an ORDER BY that starts with the event time column"
+    if plan.row_pattern.within is not None:
+        return "a row is decided by later rows, or when time has passed its window"
+    if longest is None:
+        return (
+            "live, rows are kept while they may become part of a match; refused on Spark "
+            "without WITHIN or bounded quantifiers"
+        )
+    rows = _format_count(max(0, longest - 1) + plan.awaited, "further row")
+    return f"a row is decided by {rows} of its partition at the latest"
+
+
+def _format_count(number: int, noun: str, plural: str | None = None) -> str:
+    """Formats a number of things.
+
+    >>> _format_count(1, "row"), _format_count(2_000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -12,7 +12,8 @@ from ensue.operators.subscriptions.subscription_set import SubscriptionSet, comp
 from ensue.operators.subscriptions.template_table import is_pattern
 from ensue.options import Limits
 from ensue.parser.opsl.opsl_parser import parse_subscription
-from ensue.planner.explain.plan_text import explain_plan
+from ensue.planner.explain.plan_description import describe_plan
+from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.subscription_network import (
     NetworkAbsence,
     NetworkFilter,
@@ -38,92 +39,83 @@ class SubscriptionsExplainer:
     ) -> None:
         self.subscribed, self.source, self.limits = subscribed, source, options.planning.limits
 
-    def explain(self) -> str:
-        """The plan as text."""
+    def describe(self) -> PlanNode:
+        """Describes the set."""
         subscribed, source = self.subscribed, self.source
         changes = [change for _, change in subscribed.log.alive(subscribed.version)]
         if source is None:
             patterns = sum(map(is_pattern, changes))
-            return (
+            return PlanNode(
                 f"subscriptions  {len(changes)}, at version {subscribed.version}: "
-                f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language\n"
-                "  how they are run depends on the events: ensue.explain(subscriptions, events)"
+                f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language",
+                lines=("how they are run depends on the events: ensue.explain(subscriptions, events)",),
             )
         subscriptions = compile_subscription_set(subscribed, source)
-        sections = [list(_summarize(subscriptions, subscribed, self.limits))]
+        sections = [_summarize(subscriptions, subscribed, self.limits)]
         if len(changes) <= FEW:
-            sections += [list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)]
+            sections += [_describe_network(c, subscriptions) for c in changes if not is_pattern(c)]
         templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
-        sections += [list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]]
+        sections += [_describe_template(shape, subscriptions) for shape in templates[:MOST_SHAPES]]
         if len(templates) > MOST_SHAPES:
-            sections.append([f"... and {len(templates) - MOST_SHAPES} templates more"])
-        sections.append(list(_explain_separate(subscriptions)))
-        return "\n\n".join("\n".join(lines) for lines in sections if lines)
+            sections.append(PlanNode(f"... and {len(templates) - MOST_SHAPES} templates more"))
+        sections += _describe_separate(subscriptions)
+        return PlanNode(children=tuple(sections), shape=Shape.PLAN)
 
 
-def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: Limits) -> Iterator[str]:
-    patterns = subscriptions.patterns
+def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: Limits) -> PlanNode:
+    patterns, counters = subscriptions.patterns, subscriptions.counters()
     templates = [s for s in patterns.shapes.values() if s.mode.alone is None]
     shared = sum(template.users for template in templates)
     place = "in memory" if subscribed.folder is None else "in a folder"
-    version = subscribed.version
-    yield f"subscriptions  {len(subscriptions)}, at version {version} of a log {place}"
-    yield f"  on nodes     {len(subscriptions.members)}"
-    yield f"  in templates {shared}, as {_count(len(templates), 'plan')}"
-    yield f"  separately   {len(patterns) - shared}"
-    counters = subscriptions.counters()
-    saved = subscriptions.nodes.requests - counters["nodes"]
-    yield (
-        f"nodes          {counters['nodes']}, {counters['leaves']} of them leaves; used "
-        f"{subscriptions.nodes.requests} times, so sharing saved {saved}"
-    )
+    requests, nodes, leaves = subscriptions.nodes.requests, counters["nodes"], counters["leaves"]
     counted = Counter(subscriptions.index.paths()).most_common()
     paths = ", ".join(f"{count} by {path}" for path, count in counted)
-    atoms = _count(len(subscriptions.index), "atom")
-    yield f"index          {atoms}{': ' * bool(paths)}{paths}"
     most = limits.max_partial_matches
-    yield "limits         " + ("as memory allows" if most is None else f"{most} partial matches of each engine")
+    return PlanNode(
+        properties=(
+            ("subscriptions", f"{len(subscriptions)}, at version {subscribed.version} of a log {place}"),
+            ("  on nodes", f"{len(subscriptions.members)}"),
+            ("  in templates", f"{shared}, as {_count(len(templates), 'plan')}"),
+            ("  separately", f"{len(patterns) - shared}"),
+            ("nodes", f"{nodes}, {leaves} of them leaves; used {requests} times, so sharing saved {requests - nodes}"),
+            ("index", f"{_count(len(subscriptions.index), 'atom')}{': ' * bool(paths)}{paths}"),
+            ("limits", "as memory allows" if most is None else f"{most} partial matches of each engine"),
+        )
+    )
 
 
 # --------------------------------------------------------------------------------- nodes
 
 
-def _explain_nodes(change: SubscriptionChange, subscriptions: SubscriptionSet) -> Iterator[str]:
+def _describe_network(change: SubscriptionChange, subscriptions: SubscriptionSet) -> PlanNode:
     assert change.text is not None
-    yield f"'{change.name}' on nodes"
-    for root in plan_network(parse_subscription(change.text, change.regions), subscriptions.units):
-        yield from _explain_node(root.node, subscriptions, 1)
+    roots = plan_network(parse_subscription(change.text, change.regions), subscriptions.units)
+    nodes = tuple(_describe_node(root.node, subscriptions) for root in roots)
+    return PlanNode(f"'{change.name}' on nodes", children=nodes)
 
 
-def _explain_node(node: NetworkNode, subscriptions: SubscriptionSet, depth: int) -> Iterator[str]:
-    blank = "  " * depth
-    shared = _users(subscriptions.nodes.count_users(node.key))
+def _describe_node(node: NetworkNode, subscriptions: SubscriptionSet) -> PlanNode:
+    def described(text: str, *children: PlanNode) -> PlanNode:
+        users = subscriptions.nodes.count_users(node.key)
+        return PlanNode(f"{text} (shared by {users})" if users > 1 else text, children=children)
+
     match node:
         case NetworkLeaf(test):
-            yield f"{blank}event {_describe_test(test)}{shared}"
+            return described(f"event {_describe_test(test)}")
         case NetworkFilter(child, tests):
-            yield f"{blank}values that pass {_count(len(tests), 'test')}{shared}"
-            yield from _explain_node(child, subscriptions, depth + 1)
+            return described(f"values that pass {_count(len(tests), 'test')}", _describe_node(child, subscriptions))
         case NetworkJoin(left, right, tests):
             waits = " and ".join(
                 f"the {side} waits {_length(length, subscriptions)}"
                 for side, length in (("first", node.left_waits), ("second", node.right_waits))
             )
-            yield f"{blank}pairs that pass {_count(len(tests), 'test')}: {waits}{shared}"
-            yield from _explain_node(left, subscriptions, depth + 1)
-            yield from _explain_node(right, subscriptions, depth + 1)
+            sides = (_describe_node(side, subscriptions) for side in (left, right))
+            return described(f"pairs that pass {_count(len(tests), 'test')}: {waits}", *sides)
         case NetworkAbsence(child):
             waits = f"forbidding events wait {_length(node.bars_wait, subscriptions)}"
-            yield f"{blank}absence, decided when its interval has passed: {waits}{shared}"
-            if child is not None:
-                yield from _explain_node(child, subscriptions, depth + 1)
-            for bar in node.bars:
-                yield f"{blank}  forbidden:"
-                yield from _explain_node(bar.node, subscriptions, depth + 2)
-
-
-def _users(users: int) -> str:
-    return f" (shared by {users})" if users > 1 else ""
+            children = [] if child is None else [_describe_node(child, subscriptions)]
+            bars = (PlanNode("forbidden:", children=(_describe_node(bar.node, subscriptions),)) for bar in node.bars)
+            return described(f"absence, decided when its interval has passed: {waits}", *children, *bars)
 
 
 def _describe_test(test: EventTest) -> str:
@@ -146,23 +138,24 @@ def _length(waits: float, subscriptions: SubscriptionSet) -> str:
 # --------------------------------------------------------------------------------- shapes
 
 
-def _explain_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> Iterator[str]:
+def _describe_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> PlanNode:
     names = [m.name for m in subscriptions.patterns.members.values() if m.shape is shape]
-    yield (f"one plan for {_count(len(names), 'subscription')} of a template, over the events that are routed to them")
-    yield f"  {_quote_names(names)}"
-    yield f"  constants: {', '.join(kind.value for kind in shape.kinds) or 'none'}"
-    yield from (f"  {line}".rstrip() for line in explain_plan(shape.plan).splitlines())
+    constants = ", ".join(kind.value for kind in shape.kinds) or "none"
+    return PlanNode(
+        f"one plan for {_count(len(names), 'subscription')} of a template, over the events that are routed to them",
+        lines=(_quote_names(names), f"constants: {constants}"),
+        children=(describe_plan(shape.plan),),
+    )
 
 
-def _explain_separate(subscriptions: SubscriptionSet) -> Iterator[str]:
+def _describe_separate(subscriptions: SubscriptionSet) -> Iterator[PlanNode]:
     reasons: dict[str, list[str]] = {}
     for member in subscriptions.patterns.members.values():
         if member.shape.mode.alone is not None:
             reasons.setdefault(member.shape.mode.alone, []).append(member.name)
     if reasons:
-        yield "on separate engines"
-    for reason, names in reasons.items():
-        yield f"  {_quote_names(names)}: {reason}"
+        lines = tuple(f"{_quote_names(names)}: {reason}" for reason, names in reasons.items())
+        yield PlanNode("on separate engines", lines=lines)
 
 
 def _quote_names(names: list[str]) -> str:

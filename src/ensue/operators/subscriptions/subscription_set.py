@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.analyzer.canonical_subscription import canonical_subscription
 from ensue.analyzer.subscription import check_subscription_fields
 from ensue.errors import QueryError, SubscriptionWarning
+from ensue.ir.canonical_form import canonical_subscription
 from ensue.ir.selection import ByTime
 from ensue.ir.subscription import (
     IntervalSince,

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from ensue.analyzer.subscription import check_subscription_fields
-from ensue.diagnostics.why_not import MAX_CANDIDATES, MAX_STEPS, WhyNot, why_not
+from ensue.diagnostics import MAX_CANDIDATES, MAX_STEPS, WhyNot, why_not
 from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
 from ensue.ir.subscription import (

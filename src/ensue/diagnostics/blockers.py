@@ -15,10 +15,9 @@ from ensue.analyzer.normal_form import (
     SubscriptionAlternative,
     TimeConstraint,
 )
-from ensue.diagnostics.why_not.assignment import PartLevel, TimeWindow
-from ensue.diagnostics.why_not.context import CandidateIndex, list_tests
-from ensue.diagnostics.why_not.messages import ConditionMessages, EventMessages
-from ensue.diagnostics.why_not.result import MatchCandidate, MatchCandidates, Requirement, SeenEvent
+from ensue.diagnostics.messages import ConditionMessages, EventMessages
+from ensue.diagnostics.search_context import CandidateIndex, PartLevel, TimeWindow, list_tests
+from ensue.diagnostics.why_not_report import MatchCandidate, MatchCandidates, Requirement, SeenEvent
 from ensue.errors import Span
 from ensue.geo import geometry
 from ensue.ir.subscription import EventAtom, EventTest, SpatialRelation, Subscription, VariableField, get_subexpressions
@@ -26,7 +25,7 @@ from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import Time
 
 if TYPE_CHECKING:
-    from ensue.diagnostics.why_not.search import CombinationSearch
+    from ensue.diagnostics.search import CombinationSearch
 
 # A blocker is "condition" with its number, "absence" or "role" with that of the part, "event"
 # with the part whose tests no event passes, or "test" with the one that the last event fails.

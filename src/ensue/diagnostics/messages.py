@@ -16,9 +16,8 @@ from ensue.analyzer.normal_form import (
     TimeAnchor,
     TimeConstraint,
 )
-from ensue.diagnostics.why_not.assignment import Assignment
-from ensue.diagnostics.why_not.context import AtomTest, list_tests
-from ensue.diagnostics.why_not.result import SeenEvent
+from ensue.diagnostics.search_context import Assignment, AtomTest, list_tests
+from ensue.diagnostics.why_not_report import SeenEvent
 from ensue.geo import geometry
 from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation, TimePoint
 from ensue.reference.conditions import Event

@@ -1,6 +1,7 @@
-"""The plan of a query as text: the same plan has the same text."""
+"""Describes the plan of a pattern query as a tree of plan nodes."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ensue.analyzer.derivatives import GuardScope
 from ensue.analyzer.interval_negation import iterate_interval_negations
@@ -8,12 +9,15 @@ from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, MatchChoice, Strategy
+from ensue.ir.traits import NodeForm, get_form, get_parts, is_event, is_negation
 from ensue.ir.traversal import iterate_strategies
 from ensue.options import EVICTION_POLICIES, Limits, format_size
 from ensue.planner.capabilities import HIERARCHY_REASON, can_wait, skips_in_order, why_not_evicted
+from ensue.planner.compact import to_automaton
 from ensue.planner.cost_model import Cardinalities
+from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.join_operators import PartOrder
-from ensue.planner.join_tree import format_tree, get_leaf_names
+from ensue.planner.join_tree import format_tree, get_leaf_names, get_operator_symbol
 from ensue.planner.nfa import should_share_code
 from ensue.planner.physical_plan import (
     CompactOutput,
@@ -34,17 +38,21 @@ from ensue.planner.physical_plan import (
 )
 from ensue.planner.planner import get_structure_name, why_no_stacks
 from ensue.planner.rewrites import derive_window
-from ensue.planner.statistics import format_number
-from ensue.printing.expression_printer import format_condition, format_expr, format_name, truncate_wkt
+from ensue.planner.statistics import PlanEstimate, format_number
+from ensue.printing.expression_printer import format_condition, format_expr, format_name
 from ensue.printing.pattern_printer import (
     format_after_match,
     format_columns,
+    format_head,
     format_pattern,
+    format_separator,
     format_types,
     format_window,
 )
+from ensue.svg import cut_text
 
 MAX_STATES = 64  # a longer list of states is cut
+MAX_DRAWN = 32  # a larger automaton is drawn as its pattern
 
 _CHOICES = {
     MatchChoice.LATEST: "LATEST: among the matches with the same last event, the one with the newest events",
@@ -55,12 +63,6 @@ _CONTIGUITY = {
     Strategy.NEXT: "no usable event before it",
     Strategy.PARTITION: "the very next event of the partition",
     Strategy.STRICT: "the very next event of the stream",
-}
-_KEYWORDS = {
-    Strategy.ANY: "THEN ANY",
-    Strategy.NEXT: "THEN NEXT",
-    Strategy.PARTITION: "THEN",
-    Strategy.STRICT: "THEN STRICT",
 }
 _OWN = "no event before it that could be it"  # of THEN NEXT
 _STOPS = {
@@ -82,31 +84,35 @@ COMPACT_OUTPUTS = {
 }
 
 
-def explain_plan(plan: PhysicalPlan) -> str:
-    """Explains the decisions before the first event, from the query to the last test."""
-    parts = (
-        _explain_query, _explain_scan, _explain_structure, _explain_output, _explain_decisions,
+def describe_plan(plan: PhysicalPlan) -> PlanNode:
+    """Describes the decisions before the first event, from the query to the last test."""
+    notes = [PlanNode(lines=tuple(f"note: {note}" for note in list_notes(plan)), shape=Shape.REMARKS)]
+    sections = (
+        _describe_query(plan), *_describe_scan(plan), *_describe_structure(plan), *_describe_output(plan),
+        *_describe_decisions(plan), *(notes if notes[0].lines else ()),
     )  # fmt: skip
-    sections = [list(part(plan)) for part in parts]
-    sections.append([f"note: {note}" for note in list_notes(plan)])
-    return truncate_wkt("\n\n".join("\n".join(lines) for lines in sections if lines))
+    return PlanNode(children=sections, shape=Shape.PLAN)
 
 
 # --------------------------------------------------------------------------------------- query
 
 
-def _explain_query(plan: PhysicalPlan) -> Iterator[str]:
-    query = plan.query
-    if query.name is not None:
-        yield f"event      {format_name(query.name)}"
-    yield f"pattern    {format_pattern(query.pattern)}"
+def _describe_query(plan: PhysicalPlan) -> PlanNode:
+    query, pattern = plan.query, format_pattern(plan.query.pattern)
     unless = ", unless THEN says otherwise" if any(iterate_strategies(query.pattern)) else ""
-    yield f"strategy   {query.strategy.value}: {_STRATEGIES[query.strategy]}{unless}"
-    yield f"window     {_describe_window(plan)}"
-    yield f"partition  {_describe_partition(plan)}"
+    properties = [] if query.name is None else [("event", format_name(query.name))]
+    properties += [
+        ("pattern", pattern),
+        ("strategy", f"{query.strategy.value}: {_STRATEGIES[query.strategy]}{unless}"),
+        ("window", _describe_window(plan)),
+        ("partition", _describe_partition(plan)),
+    ]
     rules = [note for note in plan.notes if _is_rule(note)]
-    if rules:
-        yield f"rules      {', '.join(rules)}"
+    properties += [("rules", ", ".join(rules))] if rules else []
+    clauses = [query.strategy.value]
+    clauses += [f"[{list_keys(query)}]"] if query.equivalence else []
+    clauses += [] if query.within is None else [f"within {format_window(query.within)}"]
+    return PlanNode(properties=tuple(properties), shape=Shape.HEADER, label=pattern, details=tuple(clauses))
 
 
 def _describe_window(plan: PhysicalPlan) -> str:
@@ -147,15 +153,14 @@ def _is_rule(note: str) -> bool:
 # ---------------------------------------------------------------------------------------- scan
 
 
-def _explain_scan(plan: PhysicalPlan) -> Iterator[str]:
-    if not plan.roles:
-        return
-    yield "scan: one bit per event and variable, for whole batches"
-    width = max(len(format_role(role)) for role in plan.roles)
-    for role in plan.roles:
-        for number, test in enumerate(list_scan_tests(role) or ["its type only"]):
-            name = "" if number else format_role(role)
-            yield f"  {name:{width}}  {test}"
+def _describe_scan(plan: PhysicalPlan) -> Iterator[PlanNode]:
+    if plan.roles:
+        tests = [
+            ("" if number else format_role(role), test)
+            for role in plan.roles
+            for number, test in enumerate(list_scan_tests(role) or ["its type only"])
+        ]
+        yield PlanNode("scan: one bit per event and variable, for whole batches", tuple(tests))
 
 
 def list_scan_tests(role: Role, *, first: bool | None = None) -> list[str]:
@@ -177,6 +182,19 @@ def format_role(role: Role) -> str:
     return f"!{shown}" if role.negative else shown
 
 
+def label_event(role: Role) -> str:
+    """Returns the type and the variable of an event, cut if they are long.
+
+    >>> label_event(Role("a", "a_long_name_of_a_type_of_events"))
+    'a_long_name_of_a_… a'
+    """
+    if role.inner is not None:
+        return cut_text(role.variable, 32)
+    brackets = "" if role.kleene is None else "[]"
+    variable = cut_text(format_name(role.variable), 14)
+    return f"{cut_text(format_types(role.type), 18)} {variable}{brackets}"
+
+
 def _format_event(plan: PhysicalPlan, variable: str) -> str:
     return f"{format_types(plan.role(variable).type)} {_format_variable(plan, variable)}"
 
@@ -192,65 +210,112 @@ def _list_variables(plan: PhysicalPlan, variables: Iterable[str], separator: str
 # ----------------------------------------------------------------------------------- structure
 
 
-def _explain_structure(plan: PhysicalPlan) -> Iterator[str]:
+def _describe_structure(plan: PhysicalPlan) -> Iterator[PlanNode]:
     match plan.structure:
-        case Nfa():
-            yield from _explain_automaton(plan, plan.structure)
-        case InstanceStacks():
-            yield from _explain_stacks(plan, plan.structure)
-        case JoinTree(root=root):
-            yield f"join tree: {format_tree(root)}"
-            yield from _explain_node(plan, plan.structure, root, "  ")
-        case CompactPlan():
-            yield from _explain_compact(plan, plan.structure)
+        case Nfa() as automaton:
+            yield from _describe_automaton(plan, automaton)
+        case InstanceStacks() as stacks:
+            yield _describe_stacks(plan, stacks)
+        case JoinTree(root=root) as tree:
+            described = _describe_join(plan, tree, root)
+            yield PlanNode(f"join tree: {format_tree(root)}", children=(described,), shape=Shape.TREE)
+        case CompactPlan() as compact:
+            yield _describe_compact(plan, compact)
         case ReferencePlan(reason=reason):
-            yield f"reference: slower exact path, because of {reason}"
-            yield "  the events are collected and judged when the stream is over"
-            yield from (f"  {format_condition(c)}" for c in plan.query.where)
+            title = f"reference: slower exact path, because of {reason}"
+            conditions = tuple(map(format_condition, plan.query.where))
+            yield PlanNode(title, lines=("the events are collected and judged when the stream is over", *conditions))
+            yield _outline(plan, title, conditions)
 
 
-def _explain_automaton(plan: PhysicalPlan, automaton: Nfa) -> Iterator[str]:
+def _outline(plan: PhysicalPlan, title: str, conditions: tuple[str, ...]) -> PlanNode:
+    """Describes the pattern itself, where a picture of the structure would say less."""
+    pattern = _describe_pattern(plan.query.pattern)
+    return PlanNode(title, lines=conditions, children=(pattern,), shape=Shape.OUTLINE)
+
+
+def _describe_pattern(pattern: Pattern, *, dark: bool = False) -> PlanNode:
+    """Describes a pattern as a tree: leaves are events, negated parts are dark."""
+    dark = dark or is_negation(pattern)
+    children = get_parts(pattern)
+    # an event and its quantifier or negation share a box
+    if get_form(pattern) in (NodeForm.LIST, NodeForm.OPTION, NodeForm.ABSENCE) and all(map(is_event, children)):
+        children = ()
+    text = format_head(pattern) if children else format_pattern(pattern)
+    boxes = tuple(_describe_pattern(child, dark=dark) for child in children)
+    return PlanNode(text, children=boxes, shape=Shape.DARK_BOX if dark else Shape.BOX)
+
+
+def _describe_automaton(plan: PhysicalPlan, automaton: Nfa) -> Iterator[PlanNode]:
     off = "instance stacks are off" if "stacks: off" in plan.notes else "chosen before stacks"
-    yield f"runs along an automaton: {why_no_stacks(plan.query) or off}"
-    if should_share_code(automaton, plan.query.strategy):
-        yield (
-            f"  its {len(automaton.edges)} edges share the code of those that are alike: a kernel "
-            "with code for each would take long to compile"
-        )
-    for state in automaton.states[:MAX_STATES]:
-        accepting = " (match)" if state.accepting else ""
-        yield f"  state {state.number}{accepting}: {_describe_state(plan, state)}"
-        for edge in automaton.list_outgoing(state.number):
-            target = "stays" if edge.target == edge.source else f"to state {edge.target}"
-            event = _format_event(plan, edge.variable)
-            yield f"    {' '.join([*list_keywords(plan, edge), event, target])}"
-            tests = (*list_contiguity(plan, edge), *list_edge_tests(plan, edge))
-            yield from (f"      {test}" for test in tests)
-            yield from (f"      {describe_absence(plan, a)} ({a.way})" for a in edge.absences)
-        yield from (f"    at the end: {test}" for test in list_final_tests(plan, state))
-        yield from (
-            f"    {format_types(plan.role(v).type)} {format_name(v)} ends the runs here, pushed (PNCEP)"
-            for v in state.barred
-        )
-        for absence in state.absences:
-            yield f"    at the end: {describe_absence(plan, absence)} ({absence.way})"
-        for absence in state.pending:
-            yield f"    decided when the window closes: {describe_absence(plan, absence)}"
+    title = f"runs along an automaton: {why_no_stacks(plan.query) or off}"
+    sharing = (
+        f"its {len(automaton.edges)} edges share the code of those that are alike: a kernel "
+        "with code for each would take long to compile"
+    )
+    lines = (sharing,) if should_share_code(automaton, plan.query.strategy) else ()
+    states = [_describe_state(plan, automaton, state) for state in automaton.states[:MAX_STATES]]
     more = len(automaton.states) - MAX_STATES
-    if more > 0:
-        yield f"  and {more} more states"
+    states += [PlanNode(f"and {more} more states")] if more > 0 else []
+    drawn = len(automaton.states) <= MAX_DRAWN
+    shape = Shape.GRAPH if drawn else Shape.TEXT
+    yield PlanNode(title, lines=lines, children=tuple(states), shape=shape)
+    if not drawn:
+        title = f"runs along an automaton of {len(automaton.states)} states"
+        yield _outline(plan, title, tuple(map(format_condition, plan.query.where)))
 
 
-def _describe_state(plan: PhysicalPlan, state: NfaState) -> str:
+def _describe_state(plan: PhysicalPlan, automaton: Nfa, state: NfaState) -> PlanNode:
+    ended = "ends the runs here, pushed (PNCEP)"
+    children = [_describe_edge(plan, edge) for edge in automaton.list_outgoing(state.number)]
+    children += [
+        PlanNode(f"{format_types(plan.role(v).type)} {format_name(v)} {ended}", shape=Shape.NEGATION,
+                 label=label_event(plan.role(v)))
+        for v in state.barred
+    ]  # fmt: skip
+    children += [_describe_negation(plan, absence, "at the end: {}") for absence in state.absences]
+    children += [_describe_negation(plan, a, "{}: decided when the window closes") for a in state.pending]
     names = (
         _format_variable(plan, role.variable) + (" open" if role.variable in state.open else "")
         for role in plan.roles
         if role.variable in state.bound
     )
-    return ", ".join(names) if state.bound else "start"
+    return PlanNode(
+        f"state {state.number}{' (match)' * state.accepting}: {', '.join(names) if state.bound else 'start'}",
+        lines=tuple(f"if {test}" for test in _list_final_tests(plan, state)),
+        children=tuple(children),
+        shape=Shape.FINAL_STATE if state.accepting else Shape.STATE,
+        label=str(state.number),
+        column=len(state.bound),
+    )
 
 
-def list_edge_tests(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
+def _describe_edge(plan: PhysicalPlan, edge: NfaEdge) -> PlanNode:
+    role, keywords = plan.role(edge.variable), _list_keywords(plan, edge)
+    where = "stays" if edge.target == edge.source else f"to state {edge.target}"
+    return PlanNode(
+        " ".join([*keywords, _format_event(plan, edge.variable), where]),
+        lines=(*_list_contiguity(plan, edge), *_list_edge_tests(plan, edge)),
+        children=tuple(_describe_negation(plan, absence) for absence in edge.absences),
+        shape=Shape.EDGE,
+        label=" ".join([*keywords, label_event(role)]),
+        details=tuple(list_scan_tests(role, first=edge.first)),
+        target=str(edge.target),
+    )
+
+
+def _describe_negation(plan: PhysicalPlan, absence: NegationCheck, form: str = "{}") -> PlanNode:
+    role = plan.role(absence.variable)
+    way = f" ({absence.way})" if absence.way else ""
+    return PlanNode(
+        form.format(describe_absence(plan, absence)) + way,
+        shape=Shape.NEGATION,
+        label=label_event(role),
+        details=tuple(map(format_condition, role.conditions)),
+    )
+
+
+def _list_edge_tests(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     """Lists the tests of an edge, except those of the scan."""
     kleene = plan.role(edge.variable).kleene
     tests = []
@@ -269,15 +334,15 @@ def list_edge_tests(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     return tests + [format_check(check) for check in edge.checks]
 
 
-def list_keywords(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
+def _list_keywords(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     """Lists the keyword for how an event follows the one before, if the pattern has any."""
     explicit = edge.own or edge.how is not Strategy.NEXT
     if edge.how is None or not explicit or not any(iterate_strategies(plan.query.pattern)):
         return []
-    return [_KEYWORDS[edge.how]]
+    return [format_separator(edge.how)]
 
 
-def list_contiguity(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
+def _list_contiguity(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     """Lists what may lie before an event, where it differs from the query's strategy."""
     if edge.own:
         return [_OWN]
@@ -289,7 +354,7 @@ def _with(conditions: Iterable[Expr]) -> str:
     return f" with {shown}" if shown else ""
 
 
-def list_final_tests(plan: PhysicalPlan, state: NfaState) -> list[str]:
+def _list_final_tests(plan: PhysicalPlan, state: NfaState) -> list[str]:
     """Lists the tests when a match ends in a state, except negations."""
     tests = [
         _describe_least(plan, role.variable)
@@ -333,55 +398,82 @@ def describe_absence(plan: PhysicalPlan, absence: NegationCheck) -> str:
     return text + _with(absence.conditions)
 
 
-def _explain_compact(plan: PhysicalPlan, compact: CompactPlan) -> Iterator[str]:
-    yield f"compact: {COMPACT_OUTPUTS[compact.answer]}"
-    for state in range(compact.states):
-        accepting = " (match)" if state in compact.accepting else ""
-        steps = compact.list_outgoing(state)
-        if not steps and accepting:
-            continue
-        yield f"  state {state}{accepting}" + (": start" if state == 0 else "")
-        for step in steps:
-            target = "stays" if step.target == state else f"to state {step.target}"
-            match = " (match)" if step.target in compact.accepting else ""
-            yield f"    {_format_event(plan, step.variable)} {target}{match}"
-        for variable, ended in compact.resets:
-            if ended == state:
-                yield f"    {format_role(plan.role(variable))} ends what waits here"
+def _describe_compact(plan: PhysicalPlan, compact: CompactPlan) -> PlanNode:
+    automaton = to_automaton(compact)
+    states = [
+        PlanNode(
+            f"state {state.number}{' (match)' * state.accepting}{': start' * (not state.number)}",
+            children=(
+                *(_describe_edge(plan, edge) for edge in automaton.list_outgoing(state.number)),
+                *(_describe_reset(plan, v) for v, ended in compact.resets if ended == state.number),
+            ),
+            shape=Shape.FINAL_STATE if state.accepting else Shape.STATE,
+            label=str(state.number),
+            column=len(state.bound),
+        )
+        for state in automaton.states
+    ]
+    return PlanNode(f"compact: {COMPACT_OUTPUTS[compact.answer]}", children=tuple(states), shape=Shape.GRAPH)
 
 
-def _explain_stacks(plan: PhysicalPlan, stacks: InstanceStacks) -> Iterator[str]:
-    yield "instance stacks: single events in sequence, in any combination"
+def _describe_reset(plan: PhysicalPlan, variable: str) -> PlanNode:
+    role = plan.role(variable)
+    return PlanNode(f"{format_role(role)} ends what waits here", shape=Shape.NEGATION, label=label_event(role))
+
+
+def _describe_stacks(plan: PhysicalPlan, stacks: InstanceStacks) -> PlanNode:
     order = [format_name(variable) for variable in stacks.variables]
-    yield f"  RIP: {' <- '.join(order)}, each to the newest instance before it"
-    last = len(order) - 1
+    pushed = "pushed (PNCEP): each empties the stack of {} and is dropped"
+    boxes = []
     for number in reversed(range(len(order))):
-        use = "each builds matches backwards" if number == last else "kept on a stack"
-        yield f"  {format_role(plan.role(stacks.variables[number]))}: {use}"
-        yield from (f"    {format_check(check)}" for check in stacks.checks[number])
-        yield from (f"    {describe_absence(plan, a)} ({a.way})" for a in stacks.absences[number])
-        for absence in stacks.pushed[number] if stacks.pushed else ():
-            drops = f"pushed (PNCEP): each empties the stack of {order[number]} and is dropped"
-            yield f"    {describe_absence(plan, absence)} ({drops})"
+        role = plan.role(stacks.variables[number])
+        use = "each builds matches backwards" if number == len(order) - 1 else "kept on a stack"
+        negations = [_describe_negation(plan, absence) for absence in stacks.absences[number]]
+        negations += [
+            _describe_negation(plan, replace(absence, way=pushed.format(order[number])))
+            for absence in (stacks.pushed[number] if stacks.pushed else ())
+        ]
+        boxes.append(
+            PlanNode(
+                f"{format_role(role)}: {use}",
+                lines=tuple(format_check(check) for check in stacks.checks[number]),
+                children=tuple(negations),
+                label=label_event(role),
+                details=(use, *list_scan_tests(role, first=True)),
+            )
+        )
+    rip = f"RIP: {' <- '.join(order)}, each to the newest instance before it"
+    title = "instance stacks: single events in sequence, in any combination"
+    return PlanNode(title, lines=(rip,), children=tuple(boxes), shape=Shape.CHAIN)
 
 
 # ---------------------------------------------------------------------------------- join trees
 
 
-def _explain_node(plan: PhysicalPlan, tree: JoinTree, node: TreeNode, indent: str) -> Iterator[str]:
-    yield from (f"{indent}{box}" for box in _explain_modules(tree, node))
+def _describe_join(plan: PhysicalPlan, tree: JoinTree, node: TreeNode) -> PlanNode:
+    boxes = tuple(_list_boxes(tree, node))
     if isinstance(node, LeafNode):
-        yield f"{indent}{format_role(plan.role(node.variable))}"
-        return
-    yield f"{indent}{node.operator.name}"
-    yield from (f"{indent}  . {format_check(check)}" for check in node.checks)
-    yield from (f"{indent}  . {describe_absence(plan, a)}" for a in node.absences)
-    for child in node.children:
-        yield from _explain_node(plan, tree, child, indent + "  ")
+        role = plan.role(node.variable)
+        tests = tuple(list_scan_tests(role, first=True))
+        return PlanNode(
+            "; ".join([*boxes, format_role(role)]), shape=Shape.BOX, label=label_event(role), details=(*boxes, *tests)
+        )
+    symbol = get_operator_symbol(node)
+    return PlanNode(
+        "; ".join([*boxes, node.operator.name]),
+        lines=tuple(format_check(check) for check in node.checks),
+        children=(
+            *(_describe_negation(plan, replace(absence, way="")) for absence in node.absences),
+            *(_describe_join(plan, tree, child) for child in node.children),
+        ),
+        shape=Shape.BOX,
+        label={"->": "→", "&": "AND"}.get(symbol, symbol),
+        details=boxes,
+    )
 
 
-def _explain_modules(tree: JoinTree, node: TreeNode) -> Iterator[str]:
-    """Yields the headers of the hierarchy's modules that a node is the root of, outer first."""
+def _list_boxes(tree: JoinTree, node: TreeNode) -> Iterator[str]:
+    """Yields the hierarchy's boxes that a node is the root of, outer first."""
     names, everything = set(get_leaf_names(node)), set(get_leaf_names(tree.root))
     for module in sorted(tree.modules, key=lambda m: m.level):
         if set(module.variables) & everything == names:
@@ -413,18 +505,13 @@ def _contains(here: TreeNode, node: TreeNode) -> bool:
 # -------------------------------------------------------------------------------------- output
 
 
-def list_interval_negations(pattern: Pattern) -> list[str]:
-    """Lists the negations with an interval, and when each is decided."""
-    return [
-        f"{format_pattern(negation)}: decided when time has passed {format_expr(interval.until)}"
-        for negation, interval in iterate_interval_negations(pattern)
-    ]
-
-
-def _explain_output(plan: PhysicalPlan) -> Iterator[str]:
+def _describe_output(plan: PhysicalPlan) -> Iterator[PlanNode]:
     query = plan.query
     lines = [format_condition(c) for c in plan.residual]
-    lines += list_interval_negations(query.pattern)
+    lines += [
+        f"{format_pattern(negation)}: decided when time has passed {format_expr(interval.until)}"
+        for negation, interval in iterate_interval_negations(query.pattern)
+    ]
     if query.after is not None:
         lines.append(f"AFTER MATCH SKIP {format_after_match(query.after)}{_describe_delay(query)}")
     if query.having is not None:
@@ -436,8 +523,7 @@ def _explain_output(plan: PhysicalPlan) -> Iterator[str]:
     if query.choose is not None:
         lines.append(f"CHOOSE {_CHOICES[query.choose.choice]}")
     if lines:
-        yield "finished matches"
-        yield from (f"  {line}" for line in lines)
+        yield PlanNode("finished matches", lines=tuple(lines), shape=Shape.REMARKS)
 
 
 def _describe_delay(query: Query) -> str:
@@ -451,25 +537,27 @@ def _describe_delay(query: Query) -> str:
 # ------------------------------------------------------------------------- decisions and memory
 
 
-def _explain_decisions(plan: PhysicalPlan) -> Iterator[str]:
+def _describe_decisions(plan: PhysicalPlan) -> Iterator[PlanNode]:
     """Yields the decisions of a plan with their estimates."""
     if not plan.decisions:
         return
     statistics = plan.statistics
     source = "assumed statistics" if statistics.assumed else f"statistics: {statistics.source}"
-    yield f"decisions, by {source}"
-    yield f"  {_describe_load(plan)}"
-    for decision in plan.decisions:
-        why = f", {decision.why}" if decision.why else ""
-        yield f"  {decision.name}: {decision.chosen}{why}"
-        width = max((len(c.name) for c in decision.candidates), default=0)
-        for candidate in decision.candidates:
-            estimate = candidate.estimate
-            yield (
-                f"    {candidate.name:{width}}  cost {format_number(estimate.cost)} per event, "
-                f"{format_number(estimate.partial)} partial matches, "
-                f"{format_number(estimate.matches)} matches per event"
-            )
+    decisions = [
+        PlanNode(
+            f"{decision.name}: {decision.chosen}" + (f", {decision.why}" if decision.why else ""),
+            tuple((candidate.name, _format_estimate(candidate.estimate)) for candidate in decision.candidates),
+        )
+        for decision in plan.decisions
+    ]
+    yield PlanNode(f"decisions, by {source}", lines=(_describe_load(plan),), children=tuple(decisions))
+
+
+def _format_estimate(estimate: PlanEstimate) -> str:
+    return (
+        f"cost {format_number(estimate.cost)} per event, {format_number(estimate.partial)} partial matches, "
+        f"{format_number(estimate.matches)} matches per event"
+    )
 
 
 def _describe_load(plan: PhysicalPlan) -> str:
@@ -483,20 +571,22 @@ def _describe_load(plan: PhysicalPlan) -> str:
     return f"{format_number(load.window)} events {where}: {', '.join(each)}"
 
 
-def explain_memory(plan: PhysicalPlan | None, limits: Limits) -> str:
-    """Explains what happens beyond the memory limit; the plan of a hierarchy is None."""
+def describe_memory(plan: PhysicalPlan | None, limits: Limits) -> PlanNode:
+    """Describes what happens beyond the memory limit; the plan of a hierarchy is None."""
     room = f"{limits.memory_share:.0%} of the machine's"
     if limits.memory_size is not None:
         room = format_size(limits.memory_size)
     why = HIERARCHY_REASON if plan is None else why_not_evicted(plan)
     if why is not None or plan is None:
-        return f"memory     {room} at most, then a stream stops: {why}"
+        return PlanNode(f"memory     {room} at most, then a stream stops: {why}")
     query = plan.query
     assert query.within is not None
     late = query.unfinished or can_wait(query.pattern)
-    return (
-        f"memory     {room}: keys beyond it go to disk, by {limits.evict or EVICTION_POLICIES[0]}\n"
-        f"  stored for a key [{list_keys(query)}] are its events of the last "
-        f"{format_window(query.within)}\n"
-        "  they are matched again before an event of the key" + (", and when one of its windows ends" if late else "")
+    again = "they are matched again before an event of the key"
+    return PlanNode(
+        f"memory     {room}: keys beyond it go to disk, by {limits.evict or EVICTION_POLICIES[0]}",
+        lines=(
+            f"stored for a key [{list_keys(query)}] are its events of the last {format_window(query.within)}",
+            again + (", and when one of its windows ends" if late else ""),
+        ),
     )

@@ -14,25 +14,27 @@ from ensue.analyzer.normal_form import (
     build_alternatives,
     find_common_key,
 )
-from ensue.diagnostics.why_not.assignment import Assignment, PartLevel, derive_window
-from ensue.diagnostics.why_not.blockers import Attempts, Blocker, BlockerStats, TopCandidates, report_part
-from ensue.diagnostics.why_not.context import (
+from ensue.diagnostics.blockers import Attempts, Blocker, BlockerStats, TopCandidates, report_part
+from ensue.diagnostics.messages import EventMessages
+from ensue.diagnostics.search_context import (
     CONDITION,
     EDGE,
     FOUND,
     PLACES,
     TRIED,
+    Assignment,
     AtomFilter,
     BudgetExceeded,
     CandidateIndex,
     FilterStats,
+    PartLevel,
     SearchContext,
     StepBudget,
+    derive_window,
     is_graded,
     list_tests,
 )
-from ensue.diagnostics.why_not.messages import EventMessages
-from ensue.diagnostics.why_not.result import AlternativeReport, AtomReport, CheckReport, NearMiss, WhyNot
+from ensue.diagnostics.why_not_report import AlternativeReport, AtomReport, CheckReport, NearMiss, WhyNot
 from ensue.geo import geometry
 from ensue.ir.subscription import EventAtom, EventTest, Region, Subscription, get_subexpressions
 from ensue.reference.conditions import Event
