@@ -378,10 +378,12 @@ class NetworkTable:
 
     def arrays(self) -> NetworkNodes:
         """Returns the arrays for the kernel, valid until a subscription is added."""
-        columns = self._nodes.arrays | self._subscriptions.arrays | self._tests.arrays | {
-            "users": self._nodes["users"], "edge": self._edges["edge"], "user": self._users["user"],
-        }  # fmt: skip
-        return NetworkNodes(**{name: columns[name] for name in NetworkNodes._fields})
+        n, s, t = self._nodes.arrays, self._subscriptions.arrays, self._tests.arrays
+        return NetworkNodes(
+            n["kind"], n["edges"], n["users"], n["tests"], n["waits"], n["only_latest"], n["simple"], n["absence"],
+            n["absence_times"], n["height"], n["key_groups"], self._edges["edge"], self._users["user"], s["select"],
+            s["since"], s["key_group"], t["test"], t["test_time"], t["test_number"],
+        )  # fmt: skip
 
     def counters(self) -> dict[str, int]:
         """Returns the counts of nodes and of shared ones."""
