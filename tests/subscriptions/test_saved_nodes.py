@@ -31,7 +31,7 @@ def changed(random, tables, alive, count):
 def same(a, b):
     for name, x, y in zip(a.arrays()._fields, a.arrays(), b.arrays(), strict=True):
         parts = a._edges, a._users, a._tests, a._subscriptions, a._nodes
-        size = next(part.count for part in parts if name in part.arrays and part.arrays[name] is x)
+        size = next(part.count for part in parts if part.get(name) is x)
         assert (x[:size] == y[:size]).all(), name
 
 

@@ -126,7 +126,7 @@ class AtomIndex:
         fields = writer.fields.all
         arrays.reach(dict.fromkeys(("kinds", "sketches", "seen"), len(fields)))
         arrays["kinds"][: len(fields)] = [field.kind in REAL for field in fields]
-        arrays.reach({"groups": len(writer.texts) + 1})
+        arrays.reach({"groups": writer.texts.end + 1})
         slots = np.empty(len(atoms), np.int32)
         done = 0
         while done < len(atoms):

@@ -190,7 +190,11 @@ class AtomTextCodes(CountedIds[str]):
         super().__init__(_SHARDS)
 
     def __len__(self) -> int:
-        """Returns the largest code so far plus one."""
+        return len(self._values) - len(self._free)
+
+    @property
+    def end(self) -> int:
+        """The largest code so far plus one."""
         return len(self._values)
 
     def codes(self, texts: Iterable[str]) -> npt.NDArray[np.int64]:

@@ -29,7 +29,7 @@ class Column(NamedTuple):
         return np.full((rows, self.width) if self.width else rows, self.fill, self.type)
 
 
-class GrowingColumns:
+class GrowingColumns(dict[str, Array]):
     """Rows with named columns, which double when they are full. Numbers of removed rows are reused.
 
     >>> rows = GrowingColumns(pair=Column(np.int32, 2, -1))
@@ -44,13 +44,11 @@ class GrowingColumns:
     """
 
     def __init__(self, **columns: Column) -> None:
+        super().__init__({name: column.new(_ROOM) for name, column in columns.items()})
         self._columns = columns
-        self.arrays = {name: column.new(_ROOM) for name, column in columns.items()}
+        self._room = _ROOM
         self.count = 0
         self.unused: list[int] = []  # numbers of removed rows
-
-    def __getitem__(self, name: str) -> Array:
-        return self.arrays[name]
 
     def take(self) -> int:
         """Adds a row and returns its number, that of a removed row if there is one."""
@@ -58,19 +56,19 @@ class GrowingColumns:
             return self.extend(1)
         number = self.unused.pop()
         for name, column in self._columns.items():
-            self.arrays[name][number] = column.fill
+            self[name][number] = column.fill
         return number
 
     def extend(self, rows: int) -> int:
         """Appends rows and returns the number of the first."""
         first = self.count
         self.count += rows
-        for name, column in self._columns.items():
-            array = self.arrays[name]
-            if self.count > len(array):
-                longer = column.new(max(self.count, 2 * len(array)))
-                longer[:first] = array[:first]
-                self.arrays[name] = longer
+        if self.count > self._room:
+            self._room = max(self.count, 2 * self._room)
+            for name, column in self._columns.items():
+                longer = column.new(self._room)
+                longer[:first] = self[name][:first]
+                self[name] = longer
         return first
 
     def reach(self, count: int) -> None:
@@ -88,14 +86,15 @@ class GrowingColumns:
         """Writes the columns to a new folder."""
         folder.mkdir(parents=True)
         kept = self.count + self.count // _SPARE + 1
-        save_arrays(folder, {name: array[:kept] for name, array in self.arrays.items()})
+        save_arrays(folder, {name: array[:kept] for name, array in self.items()})
         (folder / _ABOUT).write_text(json.dumps({"count": self.count, "unused": self.unused}))
 
     def open(self, folder: Path) -> None:
         """Continues with saved columns. Their files are mapped and never changed."""
         metadata = read_metadata(folder / _ABOUT)
-        self.arrays = map_arrays(folder, self._columns)
+        self.update(map_arrays(folder, self._columns))
         self.count, self.unused = metadata["count"], metadata["unused"]
+        self._room = min(map(len, self.values()))
 
 
 class KeyIndex:

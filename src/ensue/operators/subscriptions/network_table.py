@@ -242,8 +242,11 @@ class NetworkTable:
 
     def list_inputs(self, number: int) -> list[tuple[int, int]]:
         """Returns the nodes below a node, each with the edge from it."""
-        edges = _iterate(self._edges["sibling"], self._nodes["inputs"][number])
-        return [(int(self._edges["child"][edge]), edge) for edge in edges]
+        inputs, edge = [], int(self._nodes["inputs"][number])
+        while edge >= 0:
+            inputs.append((int(self._edges["child"][edge]), edge))
+            edge = int(self._edges["sibling"][edge])
+        return inputs
 
     def count_users(self, key: bytes) -> int:
         """Returns how many nodes and subscriptions use the node with a key."""
@@ -353,9 +356,9 @@ class NetworkTable:
         if not count:
             return
         self.free_tests.setdefault(count, []).append(first)
-        for row in self._tests["test"][first : first + count]:
+        for row in self._tests["test"][first : first + count].tolist():
             if row[network_tables.KIND] == network_tables.REGION:
-                self.regions.release(int(row[network_tables.SLOTS_A]))
+                self.regions.release(row[network_tables.SLOTS_A])
 
     def _field(self, name: str) -> int:
         return self.fields.setdefault(name, len(self.fields))
@@ -378,10 +381,12 @@ class NetworkTable:
 
     def arrays(self) -> NetworkNodes:
         """Returns the arrays for the kernel, valid until a subscription is added."""
-        columns = self._nodes.arrays | self._subscriptions.arrays | self._tests.arrays | {
-            "users": self._nodes["users"], "edge": self._edges["edge"], "user": self._users["user"],
-        }  # fmt: skip
-        return NetworkNodes(**{name: columns[name] for name in NetworkNodes._fields})
+        n, s, t = self._nodes, self._subscriptions, self._tests
+        return NetworkNodes(
+            n["kind"], n["edges"], n["users"], n["tests"], n["waits"], n["only_latest"], n["simple"], n["absence"],
+            n["absence_times"], n["height"], n["key_groups"], self._edges["edge"], self._users["user"], s["select"],
+            s["since"], s["key_group"], t["test"], t["test_time"], t["test_number"],
+        )  # fmt: skip
 
     def counters(self) -> dict[str, int]:
         """Returns the counts of nodes and of shared ones."""

@@ -144,7 +144,7 @@ class TemplateConstants:
     def take(self, rows: Ints) -> list[pa.Array]:
         """Returns the constants of some rows as columns."""
         columns = []
-        for name, values in self._rows.arrays.items():
+        for name, values in self._rows.items():
             if values.dtype != object:
                 columns.append(pa.array(values[rows]))
                 continue
