@@ -14,7 +14,6 @@ from typing import Any
 import httpcore2
 
 from ensue.errors import ServiceError, did_you_mean
-from ensue.service import secrets as signing
 from ensue.service.delivery.addresses import (
     AddressGuard,
     AddressRefusedError,
@@ -24,6 +23,14 @@ from ensue.service.delivery.addresses import (
 )
 from ensue.service.delivery.retry_queue import ConcurrencyShares, FairQueue
 from ensue.service.delivery.sink import DeliveryError
+from ensue.service.secrets import (
+    ID_HEADER,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+    SigningSecret,
+    decode_secrets,
+    sign_request,
+)
 from ensue.service.store.outbox import Notification
 
 _MOST_TRIED = 4  # addresses per host name
@@ -168,7 +175,7 @@ _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN = {  # headers that control the transfer or identify the sender
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
-    signing.ID, signing.TIMESTAMP, signing.SIGNATURE,
+    ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER,
 }  # fmt: skip
 
 
@@ -201,7 +208,7 @@ class Webhooks:
             raise ServiceError(
                 f"a webhook needs a url\n  hint: https://example.org/path, at most {self.limits.url_length} characters"
             )
-        secrets = signing.decode_secrets(config.get("secrets", ()))
+        secrets = decode_secrets(config.get("secrets", ()))
         if not secrets:
             raise ServiceError(
                 "the webhook has no secret, and requests must be signed\n  hint: rotate its secret to create one"
@@ -229,12 +236,12 @@ class Webhooks:
         notification: Notification,
         place: WebhookUrl,
         headers: Iterable[tuple[str, str]],
-        secrets: Sequence[signing.SigningSecret],
+        secrets: Sequence[SigningSecret],
     ) -> None:
         """Sends a notification; raises DeliveryError unless the receiver accepts it."""
         async with self._slots.hold(notification.user, place.origin):
-            signature = signing.sign_request(notification, self.clock(), secrets)
-            if not signature[signing.SIGNATURE]:
+            signature = sign_request(notification, self.clock(), secrets)
+            if not signature[SIGNATURE_HEADER]:
                 raise DeliveryError("the webhook has no valid secret: rotate its secret")
             answer = await self._request(notification.body, place, [*headers, *signature.items()])
         _check_status(answer, self.clock())
@@ -288,7 +295,7 @@ class Webhook:
         webhooks: Webhooks,
         place: WebhookUrl,
         headers: tuple[tuple[str, str], ...],
-        secrets: tuple[signing.SigningSecret, ...],
+        secrets: tuple[SigningSecret, ...],
     ) -> None:
         self.place = place
         self.at_once = webhooks.limits.at_once_per_target

@@ -15,10 +15,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from ensue.errors import EnsueError, QueryError
-from ensue.service import secrets as signing
 from ensue.service.access import Principal
 from ensue.service.errors import ConflictError, NotFoundError
 from ensue.service.event_columns import format_time
+from ensue.service.secrets import SigningSecret, decode_secrets, encode_secrets, new_secret, rotate_secrets
 from ensue.service.service import Service
 from ensue.service.store import journal, target_store
 from ensue.service.store.journal import read_counters
@@ -183,14 +183,14 @@ def _get_own(db: Connection, id: int, user: int) -> target_store.Target:
 
 def rotate_secret(db: Connection, id: int, keep: float, *, now: float) -> str:
     """Gives a webhook a new secret; the previous one stays valid for `keep` seconds."""
-    fresh = signing.new_secret()
-    secrets = signing.rotate_secrets(_secrets(db, id), fresh, now, keep)
-    target_store.change_secrets(db, id, signing.encode_secrets(secrets), now=now)
+    fresh = new_secret()
+    secrets = rotate_secrets(_secrets(db, id), fresh, now, keep)
+    target_store.change_secrets(db, id, encode_secrets(secrets), now=now)
     return fresh
 
 
-def _secrets(db: Connection, id: int) -> tuple[signing.SigningSecret, ...]:
-    return signing.decode_secrets(json.loads(target_store.get_target(db, id).secrets))
+def _secrets(db: Connection, id: int) -> tuple[SigningSecret, ...]:
+    return decode_secrets(json.loads(target_store.get_target(db, id).secrets))
 
 
 def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
@@ -240,8 +240,8 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /subscriptions."""
     routes = APIRouter(tags=["subscriptions"])
 
-    async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
-        return (await service.look(lambda db: _describe_subscriptions(db, [subscription], secrets=secrets)))[0]
+    async def shown(subscription: UserSubscription) -> dict[str, Any]:
+        return (await service.look(lambda db: _describe_subscriptions(db, [subscription])))[0]
 
     async def build(form: schemas.SubscriptionForm, access: Principal) -> SubscriptionRequest:
         arguments = form.model_dump(include={"name", "expires", "quiet", "targets"}) | form_arguments(form)
