@@ -146,6 +146,12 @@ def _positions(db: Connection, access: Principal) -> list[dict[str, Any]]:
 
 
 _NUMBER: dict[str, Any] = {"ge": 0, "lt": GREATEST}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Frames, until the client disconnects or the service stops",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 TRANSPORT = "ensue.transport"  # key of the transport in the scope
 _JOINED = 200  # frames in one write
 _RETRY = (1_000, 5_000)  # milliseconds, random so that clients do not reconnect together
@@ -158,8 +164,6 @@ _HEADERS = [
 
 class NotificationStream(Response):
     """The response that sends notifications as they come; frames are joined into few writes."""
-
-    media_type = "text/event-stream"
 
     def __init__(self, hub: SseHub, listener: NotificationListener) -> None:
         super().__init__()
@@ -217,12 +221,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def head(_: ReadAccess) -> Response:
         return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
 
-    @routes.get(
-        "/notifications/stream",
-        status_code=200,
-        response_class=NotificationStream,
-        response_description="Frames, until the client disconnects or the service stops",
-    )
+    @routes.get("/notifications/stream", status_code=200, response_class=NotificationStream, responses=_STREAM)
     async def stream(
         access: ReadAccess,
         after: Annotated[int | None, Query(description="by default only new notifications", **_NUMBER)] = None,
