@@ -98,7 +98,7 @@ class ResourceQuotas:
         memory = size > max(most, self._seen_bytes * _GROWN)
         new, most = self.matching.seconds, self._least(db, "seconds_per_minute")
         over = new + sum(self._spent.values()) > most and new >= most * (_GROWN - 1)
-        slow = over and self._has_several_users(db)
+        slow = over and subscription_store.have_several_users(db)
         if not memory and not slow:
             return
         usage = self.matching.usage()  # expensive: measures every subscription
@@ -145,13 +145,6 @@ class ResourceQuotas:
     def _least(self, db: Connection, limit: str) -> float:
         """The lowest value of a limit for any user."""
         return min([float(getattr(self.limits, limit)), *list_quotas(db, limit)])
-
-    def _has_several_users(self, db: Connection) -> bool:
-        """Whether several users have active subscriptions."""
-        rows = db.execute(
-            "SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (subscription_store.ACTIVE,)
-        )
-        return len(rows.fetchall()) > 1
 
 
 def compute_matcher_limits(db: Connection, limits: ServiceLimits) -> Limits:

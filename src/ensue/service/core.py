@@ -27,8 +27,8 @@ from ensue.service.intake import BadEvent, DecodedEvents
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import event_batches, journal, outbox, subscription_store
-from ensue.service.store.database import Database
+from ensue.service.store import event_batches, journal, outbox, subscription_store, user_store
+from ensue.service.store.database import Database, savepoint
 from ensue.service.store.journal import SERVICE_COUNTERS, increment, increment_all
 from ensue.service.store.outbox import Notification
 from ensue.service.subscription_catalog import SubscriptionCatalog
@@ -222,15 +222,8 @@ class ServiceCore:
 
     def _process(self, db: Connection, requests: list[PublishRequest]) -> list[PublishResult]:
         """Processes requests in their own savepoint."""
-        db.execute("SAVEPOINT offers")
-        try:
+        with savepoint(db, "offers"):
             results: list[PublishResult] = self.job(lambda db: self._match_and_store(db, requests))(db)
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK TO offers")
-                db.execute("RELEASE offers")
-            raise
-        db.execute("RELEASE offers")
         return results
 
     def _match_and_store(self, db: Connection, requests: list[PublishRequest]) -> list[PublishResult]:
@@ -350,14 +343,10 @@ class ServiceCore:
         if gone:
             increment(db, SERVICE_COUNTERS, "notes_forgotten", gone)
         event_batches.prune_batches(db, before, self.limits.retained_bytes)
-        for rows, oldest in (
-            ("keys WHERE at <= ?", now - journal.KEY_TTL),
-            ("audit WHERE at < ?", now - self.limits.audit_age),
-            ("sessions WHERE expires < ?", now),
-            ("bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?", self.limits.bad_events),
-            ("quiet WHERE until < ?", self.matching.decided),  # NULL deletes nothing
-        ):
-            db.execute(f"DELETE FROM {rows}", (oldest,))
+        journal.prune(db, now, audit_age=self.limits.audit_age, bad_events=self.limits.bad_events)
+        user_store.prune_sessions(db, now)
+        if self.matching.decided is not None:
+            subscription_store.prune_quiet(db, self.matching.decided)
         self._look_at_disk()
 
     def _look_at_disk(self) -> None:

@@ -16,7 +16,7 @@ from ensue.service.event_columns import EventColumns, format_time, to_json_value
 from ensue.service.settings import ServiceLimits
 from ensue.service.store.journal import increment, increment_all
 from ensue.service.store.outbox import ENDED, MATCH, STARTED, Notification, OutboxRow, add_notifications
-from ensue.service.store.subscription_store import get_subscription
+from ensue.service.store.subscription_store import get_quiet_end, get_subscription, set_quiet_end
 from ensue.service.store.user_store import get_user_limits
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -170,16 +170,12 @@ class NotificationBuilder:
             if not policy.quiet:
                 continue
             object, end = self._object(matches, row), ends[row]
-            last = db.execute("SELECT until FROM quiet WHERE subscription = ? AND object = ?", (id, object)).fetchone()
-            if last is not None and end < last[0] and last[0] - policy.quiet <= end:
+            until = get_quiet_end(db, id, object)
+            if until is not None and end < until and until - policy.quiet <= end:
                 keep[row] = False
                 quiet[id] += 1
                 continue
-            db.execute(
-                "INSERT INTO quiet VALUES (?, ?, ?) ON CONFLICT (subscription, object) "
-                "DO UPDATE SET until = excluded.until",
-                (id, object, end + policy.quiet),
-            )
+            set_quiet_end(db, id, object, end + policy.quiet)
         counts += [(id, "quiet", n) for id, n in quiet.items()]
 
     def _object(self, matches: pa.Table, row: int) -> str:

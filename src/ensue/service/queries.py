@@ -26,7 +26,7 @@ from ensue.service.errors import NotFoundError
 from ensue.service.event_columns import EventColumns, to_json_values
 from ensue.service.notification_rules import encode_matches
 from ensue.service.settings import ServiceLimits
-from ensue.service.store import outbox
+from ensue.service.store import journal, outbox, subscription_store, target_store
 from ensue.service.store.event_batches import get_last_position, get_stored_bytes, read_recent_events
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
@@ -210,10 +210,8 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
     core = service.core
     now = time.time()
     totals = read_counters(db, SERVICE_COUNTERS)
-    subscriptions, targets, deliveries = (
-        dict(map(tuple, db.execute(f"SELECT state, count(*) FROM {table} GROUP BY state")))
-        for table in ("subscriptions", "targets", "deliveries")
-    )
+    subscriptions = subscription_store.count_by_state(db)
+    targets, deliveries = target_store.count_by_state(db)
     stored, oldest = outbox.count_stored(db)
     newest = core.newest_event
     lag = now - newest if service.columns.calendar and newest is not None else None
@@ -268,11 +266,12 @@ def list_problems(db: Connection, service: "Service", user: int | None = None) -
         if trouble is not None:
             problems.append(_problem("source", f"the source {source.name} cannot be read: {trouble}"))
     since = core.clock() - _RECENTLY
-    bad = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?", (since,)).fetchone()[0]
+    bad = journal.count_bad_events(db, since=since)
     if bad:
         detail = f"{bad:,} events were rejected in the last hour"
         problems.append(_problem("bad events", detail, "see GET /api/v1/events/bad"))
-    failing = db.execute("SELECT count(*) FROM targets WHERE state <> 'on'").fetchone()[0]
+    targets, _ = target_store.count_by_state(db)
+    failing = sum(targets.values()) - targets.get(target_store.ON, 0)
     if failing:
         detail = f"{failing:,} targets fail or are switched off"
         problems.append(_problem("targets", detail, "users see theirs in /api/v1/health/targets"))
@@ -299,10 +298,7 @@ def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str
 
 def _list_paused(db: Connection, user: int | None) -> list[dict[str, str]]:
     """Subscriptions paused by the service, not by their users."""
-    count = db.execute(
-        "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL AND (?2 IS NULL OR user = ?2)",
-        (PAUSED, user),
-    ).fetchone()[0]
+    count = subscription_store.count_paused_by_service(db, user)
     if not count:
         return []
     detail = f"{count:,} subscriptions were paused because they exceeded a limit"

@@ -23,7 +23,7 @@ from standardwebhooks import Webhook
 from ensue.errors import ServiceError, StateError
 from ensue.service.store.outbox import Notification
 
-ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 _PREFIX = "whsec_"
 _LEAST, _MOST = 24, 64  # bytes of a secret, by the specification
 
@@ -88,7 +88,7 @@ def sign_request(notification: Notification, now: float, secrets: Sequence[Signi
     signed_at, body = datetime.fromtimestamp(timestamp, UTC), notification.body.decode()
     valid = select_valid(secrets, now)
     signatures = (Webhook(secret.text).sign(message, signed_at, body) for secret in valid)
-    return {ID: message, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
+    return {ID_HEADER: message, TIMESTAMP_HEADER: str(timestamp), SIGNATURE_HEADER: " ".join(signatures)}
 
 
 SIGNED_KINDS = ("webhook",)  # kinds of targets whose deliveries are signed

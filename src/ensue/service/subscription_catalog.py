@@ -24,6 +24,7 @@ from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, subscription_store, target_store
+from ensue.service.store.database import savepoint
 from ensue.service.store.journal import increment
 from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
 from ensue.service.store.user_store import get_user_limits
@@ -231,13 +232,11 @@ class SubscriptionCatalog:
             if isinstance(request, Exception):
                 outcomes.append(request)
                 continue
-            db.execute("SAVEPOINT item")
             try:
-                outcomes.append(self._add(db, request, known_regions))
+                with savepoint(db, "item"):
+                    outcomes.append(self._add(db, request, known_regions))
             except EnsueError as error:
-                db.execute("ROLLBACK TO item")
                 outcomes.append(error)
-            db.execute("RELEASE item")
         added = self._begin_all(db, [each for each in outcomes if not isinstance(each, Exception)])
         for new in added:
             journal.record_action(db, user, "subscribe", f"subscription {new.id}", new.name)
@@ -326,8 +325,7 @@ class SubscriptionCatalog:
 
     def _add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
         most = get_user_limits(db, user, self.limits).targets_per_subscription
-        have = db.execute("SELECT count(*) FROM targets WHERE subscription = ?", (id,)).fetchone()
-        if have[0] >= most:
+        if target_store.count_targets(db, id) >= most:
             raise OverLimitError("targets_per_subscription", f"a subscription has at most {most} targets")
         new = secrets.create_secrets(kind)
         return target_store.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
@@ -472,7 +470,7 @@ class SubscriptionCatalog:
         subscription_store.change_subscription(db, id, state=ENDED, reason=reason, changed=self.clock())
         self.transaction.add(self.notification_builder.announce_end(db, id, reason))
         self.notification_builder.invalidate(id)
-        db.execute("DELETE FROM quiet WHERE subscription = ?", (id,))
+        subscription_store.forget_quiet(db, id)
         journal.record_action(db, current.user, "end", f"subscription {id}", reason)
         if current.state == ACTIVE:
             self._change(db, [SubscriptionChange.cancel(str(id))])

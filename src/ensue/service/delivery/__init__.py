@@ -1,1 +1,1 @@
-"""Notes on their way out: the courier, and the sinks that it hands them to."""
+"""Delivery of notifications: the dispatcher, and the sinks that it sends them to."""

@@ -23,7 +23,14 @@ from ensue.service.delivery.addresses import (
 )
 from ensue.service.delivery.retry_queue import ConcurrencyShares, FairQueue
 from ensue.service.delivery.sink import DeliveryError
-from ensue.service.secrets import ID, SIGNATURE, TIMESTAMP, SigningSecret, decode_secrets, sign_request
+from ensue.service.secrets import (
+    ID_HEADER,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+    SigningSecret,
+    decode_secrets,
+    sign_request,
+)
 from ensue.service.store.outbox import Notification
 
 _MOST_TRIED = 4  # addresses per host name
@@ -168,7 +175,7 @@ _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN = {  # headers that control the transfer or identify the sender
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
-    ID, TIMESTAMP, SIGNATURE,
+    ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER,
 }  # fmt: skip
 
 
@@ -234,7 +241,7 @@ class Webhooks:
         """Sends a notification; raises DeliveryError unless the receiver accepts it."""
         async with self._slots.hold(notification.user, place.origin):
             signature = sign_request(notification, self.clock(), secrets)
-            if not signature[SIGNATURE]:
+            if not signature[SIGNATURE_HEADER]:
                 raise DeliveryError("the webhook has no valid secret: rotate its secret")
             answer = await self._request(notification.body, place, [*headers, *signature.items()])
         _check_status(answer, self.clock())

@@ -1,1 +1,1 @@
-"""Sources of events: brokers and folders, each with its stored position."""
+"""Sources of events: what they have in common, and folders; `brokers` has the others."""

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,15 +191,13 @@ class Database:
         try:
             db.execute("BEGIN IMMEDIATE")
             for work, _ in group:
-                db.execute("SAVEPOINT work")
                 try:
-                    results.append((work(db), None))
+                    with savepoint(db, "work"):
+                        results.append((work(db), None))
                 except Exception as error:
                     if not db.in_transaction:
                         raise
-                    db.execute("ROLLBACK TO work")
                     results.append((None, error))
-                db.execute("RELEASE work")
             db.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 - the callers get it, the thread continues
             if db.in_transaction:
@@ -216,6 +214,20 @@ class Database:
                 answer.set_result(result)
             else:
                 answer.set_exception(failure)
+
+
+@contextlib.contextmanager
+def savepoint(db: sqlite3.Connection, name: str) -> Iterator[None]:
+    """Undoes the changes of the block if it fails, and nothing else of the transaction."""
+    db.execute(f"SAVEPOINT {name}")
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute(f"ROLLBACK TO {name}")
+            db.execute(f"RELEASE {name}")
+        raise
+    db.execute(f"RELEASE {name}")
 
 
 def _write_error(error: BaseException) -> EnsueError:

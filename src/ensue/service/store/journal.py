@@ -58,6 +58,18 @@ def list_bad_events(db: Connection, *, user: int | None, most: int, before: int 
     return [dict(row) for row in rows]
 
 
+def count_bad_events(db: Connection, *, user: int | None = None, since: float = 0.0) -> int:
+    row = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?1 AND (?2 IS NULL OR user = ?2)", (since, user))
+    return int(row.fetchone()[0])
+
+
+def prune(db: Connection, now: float, *, audit_age: float, bad_events: int) -> None:
+    """Deletes old idempotency keys and audit entries, and all but the newest bad events."""
+    db.execute("DELETE FROM keys WHERE at <= ?", (now - KEY_TTL,))
+    db.execute("DELETE FROM audit WHERE at < ?", (now - audit_age,))
+    db.execute("DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?", (bad_events,))
+
+
 # -------------------------------------------------------------------------------- counters
 
 SERVICE_COUNTERS = 0  # in place of a subscription: the counters of the service
@@ -86,6 +98,27 @@ def sum_counters(db: Connection) -> dict[str, int]:
     return dict(map(tuple, db.execute("SELECT name, sum(value) FROM counters GROUP BY name")))
 
 
+def read_counters_by_subscription(
+    db: Connection, user: int | None, most: int
+) -> tuple[list[tuple[str, int, int, int]], int]:
+    """Reads (name, subscription, user, value) of the subscriptions with the highest values, of a user
+    or of all, and how many subscriptions have counters."""
+    of_user = """
+        FROM counters c JOIN subscriptions s ON s.id = c.subscription
+        WHERE c.subscription <> 0 AND (?1 IS NULL OR s.user = ?1)"""
+    rows = db.execute(
+        f"""WITH own AS (SELECT c.name, c.subscription, s.user, c.value {of_user}),
+        most AS (
+            SELECT subscription FROM own GROUP BY subscription
+            ORDER BY sum(value) DESC, subscription LIMIT ?2)
+        SELECT * FROM own WHERE subscription IN (SELECT subscription FROM most)
+        ORDER BY name, subscription""",
+        (user, most),
+    )
+    known = db.execute(f"SELECT count(DISTINCT c.subscription) {of_user}", (user,)).fetchone()[0]
+    return [tuple(row) for row in rows], known
+
+
 # -------------------------------------------------------------------------------- regions
 
 
@@ -106,6 +139,15 @@ def list_regions(db: Connection, user: int) -> dict[str, str]:
 def get_region(db: Connection, user: int, name: str) -> Row | None:
     row: Row | None = db.execute("SELECT * FROM regions WHERE user = ? AND name = ?", (user, name)).fetchone()
     return row
+
+
+def count_region_corners(db: Connection, user: int) -> int:
+    """About the number of corners in the regions of a user, without parsing them: one comma per
+    corner, and one more between rings."""
+    row = db.execute(
+        "SELECT coalesce(sum(length(text) - length(replace(text, ',', ''))), 0) FROM regions WHERE user = ?", (user,)
+    ).fetchone()
+    return int(row[0])
 
 
 def remove_region(db: Connection, user: int, name: str) -> bool:

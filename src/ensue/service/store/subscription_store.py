@@ -49,6 +49,53 @@ def list_expired(db: Connection, now: float) -> list[int]:
     return [row[0] for row in rows]
 
 
+def count_by_state(db: Connection, user: int | None = None) -> dict[str, int]:
+    """The number of subscriptions in each state: of a user, or of all."""
+    of_user, values = ("", ()) if user is None else ("WHERE user = ? ", (user,))
+    return dict(map(tuple, db.execute(f"SELECT state, count(*) FROM subscriptions {of_user}GROUP BY state", values)))
+
+
+def count_paused_by_service(db: Connection, user: int | None = None) -> int:
+    """The number of subscriptions that the service paused, not their users."""
+    row = db.execute(
+        "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL AND (?2 IS NULL OR user = ?2)",
+        (PAUSED, user),
+    ).fetchone()
+    return int(row[0])
+
+
+def have_several_users(db: Connection) -> bool:
+    """Whether several users have active subscriptions."""
+    rows = db.execute("SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (ACTIVE,))
+    return len(rows.fetchall()) > 1
+
+
+# -------------------------------------------------------------------------------- quiet times
+
+
+def get_quiet_end(db: Connection, id: int, object: str) -> float | None:
+    """The end of the quiet time of a subscription for an object."""
+    row = db.execute("SELECT until FROM quiet WHERE subscription = ? AND object = ?", (id, object)).fetchone()
+    return None if row is None else float(row[0])
+
+
+def set_quiet_end(db: Connection, id: int, object: str, until: float) -> None:
+    db.execute(
+        "INSERT INTO quiet VALUES (?, ?, ?) ON CONFLICT (subscription, object) DO UPDATE SET until = excluded.until",
+        (id, object, until),
+    )
+
+
+def forget_quiet(db: Connection, id: int) -> None:
+    """Deletes the quiet times of a subscription."""
+    db.execute("DELETE FROM quiet WHERE subscription = ?", (id,))
+
+
+def prune_quiet(db: Connection, before: float) -> None:
+    """Deletes quiet times that have ended."""
+    db.execute("DELETE FROM quiet WHERE until < ?", (before,))
+
+
 # -------------------------------------------------------------------------------- matched set
 
 

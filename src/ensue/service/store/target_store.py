@@ -153,6 +153,19 @@ def add_target(
     return cursor.lastrowid
 
 
+def count_targets(db: Connection, subscription: int) -> int:
+    return int(db.execute("SELECT count(*) FROM targets WHERE subscription = ?", (subscription,)).fetchone()[0])
+
+
+def count_by_state(db: Connection) -> tuple[dict[str, int], dict[str, int]]:
+    """The number of targets, and of failed deliveries, in each state."""
+    targets, deliveries = (
+        dict(map(tuple, db.execute(f"SELECT state, count(*) FROM {table} GROUP BY state")))
+        for table in ("targets", "deliveries")
+    )
+    return targets, deliveries
+
+
 def get_target(db: Connection, id: int) -> Target:
     """Reads a target; raises NotFoundError if there is none."""
     row = db.execute(f"SELECT {_COLUMNS} FROM targets WHERE id = ?", (id,)).fetchone()

@@ -229,7 +229,7 @@ def revoke_token(db: Connection, id: int, at: float, *, by: int = journal.ANONYM
 
 def add_session(db: Connection, cookie: str, token: int, user: int, csrf: str, at: float, expires: float) -> None:
     """Adds a session, and deletes expired ones."""
-    db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
+    prune_sessions(db, at)
     db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", (hash_secret(cookie), token, csrf, at, expires))
     journal.record_action(db, user, "sign in", f"token {token}", at=at)
 
@@ -243,6 +243,11 @@ def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
         f"FROM sessions JOIN ({_TOKEN}) AS found USING (token) WHERE sessions.hash = ?",
         hash,
     )
+
+
+def prune_sessions(db: Connection, at: float) -> None:
+    """Deletes expired sessions."""
+    db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
 
 
 def remove_session(db: Connection, hash: bytes, at: float) -> None:

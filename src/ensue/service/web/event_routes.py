@@ -221,7 +221,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def head(_: ReadAccess) -> Response:
         return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
 
-    @routes.get("/notifications/stream", response_class=NotificationStream, responses=_STREAM)
+    @routes.get("/notifications/stream", status_code=200, response_class=NotificationStream, responses=_STREAM)
     async def stream(
         access: ReadAccess,
         after: Annotated[int | None, Query(description="by default only new notifications", **_NUMBER)] = None,

@@ -15,8 +15,7 @@ from ensue.service.access import Principal
 from ensue.service.queries import list_problems
 from ensue.service.service import Service
 from ensue.service.sse_hub import DisconnectReason
-from ensue.service.store import target_store
-from ensue.service.store.journal import sum_counters
+from ensue.service.store import journal, subscription_store, target_store
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
 from ensue.service.store.user_store import ADMIN
 from ensue.service.web.guard import AdminAccess, ReadAccess
@@ -25,21 +24,6 @@ from ensue.service.web.subscription_routes import view_target
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SUBSCRIPTIONS = 1_000  # subscriptions with their own counters: those with the highest values
-
-_COUNTED = """
-    WITH own AS (
-        SELECT c.subscription, c.name, c.value, s.user FROM counters c
-        JOIN subscriptions s ON s.id = c.subscription
-        WHERE c.subscription <> 0 AND (?1 IS NULL OR s.user = ?1)),
-    most AS (
-        SELECT subscription FROM own GROUP BY subscription
-        ORDER BY sum(value) DESC, subscription LIMIT ?2)
-    SELECT * FROM own WHERE subscription IN (SELECT subscription FROM most)
-    ORDER BY name, subscription"""
-_LEFT_OUT = """
-    SELECT count(DISTINCT c.subscription) FROM counters c
-    JOIN subscriptions s ON s.id = c.subscription
-    WHERE c.subscription <> 0 AND (?1 IS NULL OR s.user = ?1)"""
 
 # Gauges from the health report.
 _GAUGES = {
@@ -64,7 +48,8 @@ Samples = Iterable[tuple[float, Mapping[str, str]]]  # values with their labels
 async def render_metrics(service: Service, user: int | None) -> str:
     """Renders the metrics of the service, and of the subscriptions of a user or of all."""
     health = await service.health()
-    totals, rows, known = await service.look(lambda db: _read(db, user))
+    totals = await service.look(journal.sum_counters)
+    rows, known = await service.look(lambda db: journal.read_counters_by_subscription(db, user, MAX_SUBSCRIPTIONS))
     listeners = service.listeners
     numbers = [
         (name, "gauge", description, health[name])
@@ -92,14 +77,6 @@ async def render_metrics(service: Service, user: int | None) -> str:
     lines += _family("listeners_cut_total", "counter", "Disconnected listeners", cut)
     lines += _by_subscription(rows, known)
     return "\n".join(lines) + "\n"
-
-
-def _read(db: Connection, user: int | None) -> tuple[dict[str, int], list[tuple[str, int, int, int]], int]:
-    rows = [
-        (row["name"], row["subscription"], row["user"], row["value"])
-        for row in db.execute(_COUNTED, (user, MAX_SUBSCRIPTIONS))
-    ]
-    return sum_counters(db), rows, db.execute(_LEFT_OUT, (user,)).fetchone()[0]
 
 
 def _by_subscription(rows: Iterable[tuple[str, int, int, int]], known: int) -> Iterator[str]:
@@ -212,15 +189,13 @@ async def report_health(service: Service, access: Principal) -> dict[str, Any]:
 
 
 def _describe_own(db: Connection, service: Service, user: int) -> dict[str, Any]:
-    by_state = "SELECT state, count(*) FROM subscriptions WHERE user = ? GROUP BY state"
-    states = dict(map(tuple, db.execute(by_state, (user,))))
+    states = subscription_store.count_by_state(db, user)
     own_targets = target_store.list_target_states(db, user)
-    rejected = "SELECT count(*) FROM bad_events WHERE user = ?"
     return {
         "problems": list_problems(db, service, user),
         "subscriptions": states.get(ACTIVE, 0),
         "paused": states.get(PAUSED, 0),
-        "bad": db.execute(rejected, (user,)).fetchone()[0],
+        "bad": journal.count_bad_events(db, user=user),
         "failing_targets": sum(target.state == target_store.FAILING for target in own_targets),
         "switched_off_targets": sum(target.state == target_store.OFF for target in own_targets),
         "retries": sum(target.waiting for target in own_targets),

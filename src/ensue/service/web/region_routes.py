@@ -74,10 +74,6 @@ def _kind(geojson: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-# One comma per corner, and one more between rings: an approximation without parsing.
-_CORNERS = """
-    SELECT coalesce(sum(length(text) - length(replace(text, ',', ''))), 0)
-    FROM regions WHERE user = ?"""
 _ODD = re.compile(r"[^\w-]+")
 
 
@@ -88,7 +84,7 @@ def region_routes(service: Service) -> APIRouter:
     def require_room(db: Connection, access: Principal) -> None:
         """Applies the quota to stored regions, too."""
         most = access.limits(service.limits).corners_per_user
-        used = db.execute(_CORNERS, (access.user,)).fetchone()[0]
+        used = journal.count_region_corners(db, access.user)
         if used > most:
             raise OverLimitError(
                 "corners_per_user",

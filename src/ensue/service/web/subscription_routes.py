@@ -240,8 +240,8 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /subscriptions."""
     routes = APIRouter(tags=["subscriptions"])
 
-    async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
-        return (await service.look(lambda db: _describe_subscriptions(db, [subscription], secrets=secrets)))[0]
+    async def shown(subscription: UserSubscription) -> dict[str, Any]:
+        return (await service.look(lambda db: _describe_subscriptions(db, [subscription])))[0]
 
     async def build(form: schemas.SubscriptionForm, access: Principal) -> SubscriptionRequest:
         arguments = form.model_dump(include={"name", "expires", "quiet", "targets"}) | form_arguments(form)
