@@ -56,7 +56,7 @@ def refused(spark, tables):
         ("SELECT u.id FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1) m JOIN t u ON u.id = m.id + 1", [(2,)]),
         ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (PATTERN (()) WITHIN 3)", [(3,)]),
         ("SELECT v FROM VALUES (1, 'a'), (2, 'b') AS x(id, v) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [("a",)]),
-        ("SELECT id FROM range(10) r(id) MATCH_RECOGNIZE (PATTERN (()) WITHIN 0)", [(0,)]),
+        ("SELECT id FROM range(10) r(id) MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", [(0,), (1,)]),
         ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 3))", [(3,)]),
         (
             (
@@ -79,7 +79,7 @@ def refused(spark, tables):
         (
             (
                 "WITH t AS (SELECT id * 10 AS id FROM t), "
-                "b AS (SELECT * FROM t MATCH_RECOGNIZE (20)) "
+                "b AS (SELECT * FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 20)) "
                 "SELECT b.id FROM b JOIN t USING (id) ORDER BY id DESC"
             ),
             [(20,), (10,)],
@@ -171,7 +171,7 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
             "unknown column 'o.id'",
             "runs separately",
         ),
-        ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
+        ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "WHERE", "does not belong here", None),
         ("SELECT foo(id) FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)", "foo(id)", "foo", None),
         (
             "SELECT MATCH_NUMBER() FROM t MATCH_RECOGNIZE (PATTERN (()) WITHIN 1)",

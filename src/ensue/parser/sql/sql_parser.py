@@ -42,7 +42,7 @@ def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str,
     """Returns the names of the tables that a query reads; some may be named queries.
 
     >>> find_table_names("WITH w AS (SELECT a, b FROM t x, u) SELECT c, d FROM w JOIN v USING (k)")
-    ('w', 't', 'u', 'v')
+    ('w', 'v', 't', 'u')
     """
     tree = _StatementReader(text, dialect, NO_PARAMETERS).parse()
     tables = (table for table in tree.find_all(exp.Table) if not table.db and table.args.get("match") is None)
