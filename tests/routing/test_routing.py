@@ -209,6 +209,19 @@ def test_a_predicate_that_does_not_fit_its_column_is_refused(predicate, problem)
     assert len(index) == 0
 
 
+@pytest.mark.parametrize("among", [(5,), (5, 6), (5, 9)])
+def test_a_list_of_values_and_a_range_of_one_field(among) -> None:
+    index = AtomIndex(shape(), Regions(), 0)
+    for predicates in ([("=", 9)], [(">", 7)], [(">=", 5), ("<", 9)], [("!=", 5)]):
+        asked = [(ARITH, "id", "IN", among), *((ARITH, "id", *predicate) for predicate in predicates)]
+        slot = int(index.add_many([asks(*asked)])[0])
+        events = [given(id=value) for value in range(12)]
+        tests = {"=": int.__eq__, ">": int.__gt__, ">=": int.__ge__, "<": int.__lt__, "!=": int.__ne__}
+        wanted = [v for v in range(12) if v in among and all(tests[op](v, c) for op, c in predicates)]
+        assert routed(index, events) == [(v, slot) for v in wanted], predicates
+        index.cancel(slot)
+
+
 def test_one_that_does_not_fit_leaves_nothing_behind(monkeypatch) -> None:
     monkeypatch.setattr("ensue.operators.subscriptions.atom_index._BULK", 2)
     regions = Regions()

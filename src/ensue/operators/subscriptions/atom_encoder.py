@@ -67,7 +67,7 @@ class FieldConstraint:
 
     def get_allowed_values(self) -> set[Value] | None:
         """Returns the allowed values if they are a set, None if they are an interval."""
-        if self.among is None or (len(self.among) == 1 and self.unlike is None):
+        if self.among is None or (self.unlike is None and (self.low, self.high) == EVERYTHING):
             return self.among
         remaining = {v for v in self.among if isinstance(v, str) or self.low <= v <= self.high}
         return remaining if self.unlike is None else remaining - self.unlike
