@@ -356,7 +356,7 @@ def test_counters_say_what_key_groups_hold_and_how_far_they_are(tmp_path):
             await answered(s)
             matching = s.core.matching
             assert (matching.now, matching.decided, matching.newest) == (2.0, 2.0, 4.0)
-            assert "subscriptions  1" in await s.explain()
+            assert "subscriptions   1" in await s.explain()
             return matching.counters(), (await s.health())["watermark"]
 
     counts, watermark = run(story)
