@@ -101,7 +101,7 @@ THOROUGH := ENSUE_TESTS=thorough
 CHECKED := ENSUE_COMPILE=always NUMBA_BOUNDSCHECK=1
 CRASHES := tests/streaming/test_crashes.py
 test-slow: java $(DEV_STAMP)  ## all tests in this process with all random cases, compiled kernels, Spark Connect
-	@$(MAKE) --no-print-directory -k -j2 test-slow-spark test-slow-python test-slow-kernels
+	@$(MAKE) --no-print-directory -k -j3 test-slow-spark test-slow-python test-slow-kernels
 
 test-slow-spark: $(DEV_STAMP)
 	$(THOROUGH) ENSUE_COMPILE=always $(BIN)/python -m pytest $(QUIET) -s -m "(spark or kafka or connect) and slow" \
