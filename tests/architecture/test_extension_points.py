@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG002  the toy operator needs few of its arguments
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from ensue.runtime.live import LiveWorkload
 from ensue.runtime.query_kinds import QueryKind
 from ensue.runtime.query_spec import QuerySpec
 from ensue.runtime.source_schema import SourceOptions
-from ensue.runtime.stage import FinalStage, InputFilter, PlannedQueries, UnseenTypes, build_output
+from ensue.runtime.stage import FinalStage, InputFilter, UnseenTypes, build_output
 from ensue.runtime.workload import Workload
 
 EVENTS = pa.table({"t": [1, 2, 3, 4], "type": ["A", "B", "A", "B"], "x": [4, 3, 8, 1]})
@@ -111,6 +111,9 @@ class FilterOperator:
     def reads(self):
         return self.as_single_stage().reads
 
+    def with_outputs(self, outputs):
+        return replace(self, outputs=tuple(outputs))
+
     def find_unseen(self, matcher, events, result):
         return UnseenTypes()
 
@@ -121,10 +124,9 @@ class FilterOperator:
         return FilterStage(self.type, self.outputs)
 
 
-def plan_filters(specs, call):
+def plan_filters(specs, workload):
     schema = pa.schema({"t": pa.int64(), "x": pa.int64()})
-    outputs = {spec: (build_output(spec, schema, None),) for spec in specs}
-    return PlannedQueries(outputs, lambda numbered: [FilterOperator(s.query.type, tuple(numbered[s])) for s in specs])
+    return [FilterOperator(spec.query.type, (build_output(spec, schema, None),)) for spec in specs]
 
 
 def describe_filter(query):

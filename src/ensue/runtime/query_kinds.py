@@ -15,7 +15,7 @@ class QueryKind:
     name: str
     node: str
     analyze: str  # (query, columns) -> checked query
-    plan: str  # (queries of a call, call) -> PlannedQueries
+    plan: str  # (queries of a call, workload) -> operators
     operator: str  # what the plan builds
     explain: str  # (query, source, options, archives) -> Explainer
     describe: str  # (query) -> its JSON in a checkpoint

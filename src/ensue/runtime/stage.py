@@ -16,7 +16,7 @@ from ensue.options import Limits
 from ensue.projection.match_order import get_named_columns
 from ensue.projection.match_table import flatten_schema, flatten_table
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, Name, QuerySpec, RunOptions
+from ensue.runtime.query_spec import Name, QuerySpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import Rows, StreamSchema
@@ -429,6 +429,9 @@ class QueryOperator(Protocol):
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]: ...
+    def with_outputs(self, outputs: Sequence[OutputTable]) -> "QueryOperator":
+        """The operator with other forms of its outputs."""
+
     @property
     def expected(self) -> tuple[CompiledQuery, ...]:
         """The queries whose cost can be estimated."""
@@ -468,29 +471,6 @@ class Explainer(Protocol):
 
     def kernels(self) -> str:
         """The source of its kernels."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """All queries of a call, with their source and options."""
-
-    specs: Sequence[QuerySpec]
-    source: SourceSchema
-    options: RunOptions
-    archive_set: ArchiveSet = NO_ARCHIVES
-
-    @property
-    def is_single(self) -> bool:
-        """Whether it is a single query, not a list."""
-        return len(self.specs) == 1 and self.specs[0].name is None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedQueries:
-    """The queries of one kind in a call, planned."""
-
-    delivered: Mapping[QuerySpec, Sequence[OutputTable]]  # not numbered yet
-    works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], Iterable[QueryOperator]]  # for numbered outputs
 
 
 def build_output(

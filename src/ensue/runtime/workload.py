@@ -7,7 +7,6 @@ partitioned by one key; stages that send each other complex events are a pipelin
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from itertools import count
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
@@ -18,59 +17,53 @@ from ensue.ir.query import Query
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.query_kinds import KINDS, find_kind
+from ensue.runtime.query_kinds import KINDS, OPERATORS, find_kind
 from ensue.runtime.query_spec import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import (
-    InputFilter,
-    OutputTable,
-    PlannedQueries,
-    PlanRequest,
-    QueryOperator,
-    is_partitioned,
-    union_types,
-)
+from ensue.runtime.stage import InputFilter, OutputTable, QueryOperator, is_partitioned, union_types
 
 if TYPE_CHECKING:
     from ensue.archives.archive import Archive
 
 
-def plan_operators(
-    specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, archive_set: ArchiveSet = NO_ARCHIVES
-) -> tuple[QueryOperator, ...]:
+def plan_operators(workload: "Workload") -> tuple[QueryOperator, ...]:
     """Plans queries. Their outputs are numbered in the order of the call."""
+    specs: Sequence[QuerySpec] = workload.specs
+    options = workload.options
     if options.output.trace:  # a hierarchy without definitions reports the events of its matches
         specs = [replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q for q in specs]
     if options.streaming:
         require_finite_result(specs)
-    specs, finishing = split_result_modifiers(specs, emit_timeouts=options.output.emit_timeouts)
-    if archive_set.own is not None:
-        from ensue.operators.archive_join.join_planner import require_columns
-
-        require_columns(archive_set, source.shape)
-    call = PlanRequest(specs, source, options, archive_set)
-    by_kind = [(kind, [spec for spec in specs if find_kind(spec.query) is kind]) for kind in KINDS]
-    planned: list[PlannedQueries] = [resolve_name(kind.plan)(queries, call) for kind, queries in by_kind if queries]
-    delivered = {spec: tables for kind in planned for spec, tables in kind.delivered.items()}
-    numbers = count()
-    outputs: dict[QuerySpec, list[OutputTable]] = {
-        spec: [replace(output, number=next(numbers)) for output in delivered[spec]] for spec in specs
-    }
-    for spec in specs:  # the last output is that of the query itself
-        if spec.number in finishing:
-            outputs[spec][-1] = replace(outputs[spec][-1], finishing=finishing[spec.number])
-    if not options.output.ids:
-        if options.streaming:
+        if not options.output.ids:
             raise QueryError(
                 "the matches of a stream need their ids: a repeated micro-batch is recognized by them",
                 hint="leave out ids=False, and the column where you read the matches",
             )
-        outputs = {spec: [output.leave_out_ids() for output in outputs[spec]] for spec in outputs}
-    if options.output.flat:
-        outputs = {spec: [output.flatten() for output in outputs[spec]] for spec in outputs}
-    for output in (output for of_one in outputs.values() for output in of_one):
-        _ = output.finished  # raises before anything runs, if it cannot be sorted
-    return tuple(work for kind in planned for work in kind.works(outputs))
+    specs, finishing = split_result_modifiers(specs, emit_timeouts=options.output.emit_timeouts)
+    if workload.archive_set.own is not None:
+        resolve_name(f"{OPERATORS}.archive_join.join_planner:require_columns")(
+            workload.archive_set, workload.source.shape
+        )
+    workload = replace(workload, specs=tuple(specs))
+    by_kind = [(kind, [spec for spec in specs if find_kind(spec.query) is kind]) for kind in KINDS]
+    works: list[QueryOperator] = []
+    for kind, queries in by_kind:
+        works += resolve_name(kind.plan)(queries, workload) if queries else ()
+    planned = sorted((output for work in works for output in work.outputs), key=lambda output: output.query_number)
+    last = {output.query_number: output for output in planned}  # that of the query itself
+    delivered = {}
+    for number, output in enumerate(planned):
+        finish = finishing.get(output.query_number) if output is last[output.query_number] else None
+        delivered[id(output)] = _deliver(replace(output, number=number, finishing=finish), options)
+    return tuple(work.with_outputs([delivered[id(output)] for output in work.outputs]) for work in works)
+
+
+def _deliver(output: OutputTable, options: RunOptions) -> OutputTable:
+    """An output in the form that the call asks for."""
+    output = output if options.output.ids else output.leave_out_ids()
+    output = output.flatten() if options.output.flat else output
+    _ = output.finished  # raises before anything runs, if it cannot be sorted
+    return output
 
 
 MAX_CACHED_PLANS = 64
@@ -82,31 +75,28 @@ class _Call:
     """The input of the planner, hashed and compared by its key."""
 
     key: Hashable
-    specs: tuple[QuerySpec, ...] = field(compare=False)
-    source: SourceSchema = field(compare=False)
-    options: RunOptions = field(compare=False)
+    workload: "Workload" = field(compare=False)
 
 
-def plan_operators_cached(
-    specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, archive_set: ArchiveSet = NO_ARCHIVES
-) -> tuple[QueryOperator, ...]:
+def plan_operators_cached(workload: "Workload") -> tuple[QueryOperator, ...]:
     """Plans queries, or returns the cached plan of an equal call."""
-    if options.streaming or archive_set.archives or not all(map(_is_cacheable, specs)):
-        return plan_operators(specs, source, options, archive_set)
+    specs, options = workload.specs, workload.options
+    if options.streaming or workload.archive_set.archives or not all(map(_is_cacheable, specs)):
+        return plan_operators(workload)
     values = (getattr(options, f.name) for f in fields(options) if f.name not in _NO_PART)
     # equality of plans ignores limits; operators depend on them
-    key = (*map(_query_key, specs), source.key, options.planning.limits, *values)
+    key = (*map(_query_key, specs), workload.source.key, options.planning.limits, *values)
     try:
         hash(key)
     except TypeError:  # the planner raises an error for a value of this type
-        return plan_operators(specs, source, options, archive_set)
+        return plan_operators(workload)
     # the events are not in the key: without an archive the planner does not look at them
-    return _plan_call(_Call(key, tuple(specs), source, replace(options, coming=STREAM_INPUT)))
+    return _plan_call(_Call(key, replace(workload, options=replace(options, coming=STREAM_INPUT))))
 
 
 @lru_cache(maxsize=MAX_CACHED_PLANS)
 def _plan_call(call: _Call) -> tuple[QueryOperator, ...]:
-    return plan_operators(call.specs, call.source, call.options)
+    return plan_operators(call.workload)
 
 
 def _is_cacheable(spec: QuerySpec) -> bool:
@@ -137,7 +127,7 @@ class Workload:
 
     @cached_property
     def works(self) -> tuple[QueryOperator, ...]:
-        return plan_operators_cached(self.specs, self.source, self.options, self.archive_set)
+        return plan_operators_cached(self)
 
     @cached_property
     def outputs(self) -> tuple[OutputTable, ...]:
@@ -164,9 +154,8 @@ class Workload:
                     "key groups have would be archived several times",
                     hint="ask for the others in a call of their own, without own= of ensue.Archives",
                 )
-            from ensue.operators.archive_join.join_operator import add_archive_writer
-
-            several = [add_archive_writer(several[0], self.source, self.archive_set)]
+            add_writer = resolve_name(f"{OPERATORS}.archive_join.join_operator:add_archive_writer")
+            several = [add_writer(several[0], self.source, self.archive_set)]
         for stages in several:
             numbers = {output.query_number for stage in stages for output in stage.outputs}
             specs = tuple(spec for spec in self.specs if spec.number in numbers)

@@ -37,8 +37,6 @@ from ensue.runtime.stage import (
     LookupCounters,
     OutputTable,
     PipelineStage,
-    PlannedQueries,
-    PlanRequest,
     StageInput,
     StageMatcher,
     TableMatcher,
@@ -46,14 +44,15 @@ from ensue.runtime.stage import (
     build_output,
     union_types,
 )
+from ensue.runtime.workload import Workload
 from ensue.vector.arrow_types import Unit
 
 BY_TIME = RESULT_ORDER[:2]
 OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
 
-def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-    options, limits = call.options, call.options.planning.limits
+def plan_archive_joins(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["ArchiveJoinOperator"]:
+    options, limits = workload.options, workload.options.planning.limits
     compiled: dict[QuerySpec, CompiledArchiveJoin] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
@@ -65,7 +64,7 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
                 )
             assert isinstance(spec.query, ArchiveJoinQuery)
             compiled[spec] = compile_archive_join(
-                spec.query, call.source.shape, call.archive_set, options.planning,
+                spec.query, workload.source.shape, workload.archive_set, options.planning,
                 streaming=options.streaming, coming=options.coming,
             )  # fmt: skip
     for spec, query in compiled.items():
@@ -78,14 +77,8 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
             if limits.shed_ms is not None:
                 raise build_shedding_error("dropped events would be missing from archived matches")
 
-    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[ArchiveJoinOperator]:
-        selected = tuple(outputs[spec][0] for spec in compiled)
-        yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.archive_set, call.source)
-
-    delivered = {
-        spec: (build_output(spec, query.joining.result, query.meaning, BY_TIME),) for spec, query in compiled.items()
-    }
-    return PlannedQueries(delivered, build_operators)
+    outputs = [build_output(spec, query.joining.result, query.meaning, BY_TIME) for spec, query in compiled.items()]
+    yield ArchiveJoinOperator(tuple(compiled.values()), tuple(outputs), workload.archive_set, workload.source)
 
 
 def parse_archive_join(described: Mapping[str, Any], operators: Iterable[UserOperator]) -> Query | ArchiveJoinQuery:
@@ -107,6 +100,9 @@ class ArchiveJoinOperator:
     source: SourceSchema
     of_events: bool = True  # live queries read the input events directly
     rows: None = None  # all events are needed
+
+    def with_outputs(self, outputs: Sequence[OutputTable]) -> "ArchiveJoinOperator":
+        return replace(self, outputs=tuple(outputs))
 
     @property
     def expected(self) -> tuple[CompiledQuery, ...]:

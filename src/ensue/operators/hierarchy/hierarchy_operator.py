@@ -1,7 +1,7 @@
 """The operator of hierarchies, and the stages into which keys split their layers."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,13 +38,12 @@ from ensue.runtime.stage import (
     ROW,
     InputFilter,
     OutputTable,
-    PlannedQueries,
-    PlanRequest,
     StageMatcher,
     TableMatcher,
     UnseenTypes,
     union_types,
 )
+from ensue.runtime.workload import Workload
 from ensue.schema import get_type_names
 from ensue.vector.event_table import StreamSchema
 
@@ -69,6 +68,10 @@ class HierarchyOperator:
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
         return tuple(level.output for level in self.levels)
+
+    def with_outputs(self, outputs: Sequence[OutputTable]) -> "HierarchyOperator":
+        levels = zip(self.levels, outputs, strict=True)
+        return replace(self, levels=tuple(LevelOutput(level.name, output) for level, output in levels))
 
     @property
     def expected(self) -> tuple[CompiledQuery, ...]:
@@ -233,34 +236,14 @@ def _types(shape: StreamSchema) -> dict[tuple[str, str], pa.DataType]:
 Levels = Sequence[str] | str | None  # requested levels
 
 
-@dataclass(frozen=True, slots=True)
-class _MergedHierarchy:
-    """A compiled hierarchy, and the layers of each query by output name."""
-
-    prepared: CompiledHierarchy
-    levels: Mapping[QuerySpec, Sequence[tuple[str, Name]]]
-
-
-def plan_hierarchies(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-    limits = call.options.planning.limits
+def plan_hierarchies(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["HierarchyOperator"]:
+    limits = workload.options.planning.limits
     with name_query_in_errors(specs[0].name):
         if limits.evict is not None:
             raise build_eviction_error(HIERARCHY_REASON)
         if limits.shed_ms is not None:
             raise build_shedding_error("complex events would lack some of their members")
-    merged = list(_compile_hierarchies(specs, call.source, call.options))
-
-    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[HierarchyOperator]:
-        for hierarchy in merged:
-            levels = [
-                LevelOutput(layer, output)
-                for spec, layers in hierarchy.levels.items()
-                for (layer, _), output in zip(layers, outputs[spec], strict=True)
-            ]
-            yield HierarchyOperator(hierarchy.prepared, tuple(levels))
-
-    delivered = {spec: tuple(_list_outputs(h, spec)) for h in merged for spec in h.levels}
-    return PlannedQueries(delivered, build_operators)
+    return _compile_hierarchies(specs, workload.source, workload.options)
 
 
 def describe_hierarchy(hierarchy: Hierarchy) -> dict[str, Any]:
@@ -275,16 +258,9 @@ def parse_hierarchy(described: Mapping[str, Any], operators: Iterable[UserOperat
     return Hierarchy(tuple(definitions), parse(described["query"], operators), tuple(described["emit"]))
 
 
-def _list_outputs(hierarchy: _MergedHierarchy, spec: QuerySpec) -> Iterator[OutputTable]:
-    compiled = hierarchy.prepared
-    meaning = {layer.layer.name: layer.layer.meaning for layer in compiled.layers}
-    for layer, name in hierarchy.levels[spec]:
-        yield OutputTable(0, name, compiled.delivered[layer], spec.number, meaning[layer], sorted_by=RESULT_ORDER)
-
-
 def _compile_hierarchies(
     specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions
-) -> Iterator[_MergedHierarchy]:
+) -> Iterator[HierarchyOperator]:
     """Compiles queries on definitions; queries that share layers run on one hierarchy."""
     by_label = {str(spec.number): spec for spec in specs}
     hierarchies = {}
@@ -304,11 +280,8 @@ def _compile_hierarchies(
                 merged, *context, trace=options.output.trace,
                 streaming=options.streaming, emit_timeouts=options.output.emit_timeouts,
             )  # fmt: skip
-        levels_of = {}
-        for spec in map(by_label.__getitem__, labels):
-            hierarchy = hierarchies[str(spec.number)]
-            levels_of[spec] = tuple(_list_levels(spec, hierarchy, compiled))
-        yield _MergedHierarchy(compiled, levels_of)
+        levels = [level for label in labels for level in _list_levels(by_label[label], hierarchies[label], compiled)]
+        yield HierarchyOperator(compiled, tuple(levels))
 
 
 def _require_levels(hierarchies: Collection[Hierarchy], levels: Levels, *, single: bool) -> None:
@@ -326,14 +299,20 @@ def _require_levels(hierarchies: Collection[Hierarchy], levels: Levels, *, singl
             )
 
 
-def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy) -> Iterator[tuple[str, Name]]:
-    """Yields the requested levels of a query, then the query itself, with their output names.
+def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy) -> Iterator[LevelOutput]:
+    """Yields the requested levels of a query, then the query itself.
 
     With several queries, the name of a level starts with that of its query.
     """
-    for name in compiled.delivered:
-        if hierarchy.defined(name) is not None and name in hierarchy.emit:
-            yield name, name if spec.name is None else f"{spec.name}.{name}"
+    names: list[tuple[str, Name]] = [
+        (name, name if spec.name is None else f"{spec.name}.{name}")
+        for name in compiled.delivered
+        if hierarchy.defined(name) is not None and name in hierarchy.emit
+    ]
     tops = {top.label: top.layer for top in compiled.hierarchy.tops}
     query_name = hierarchy.query.name or ""
-    yield tops.get(str(spec.number), query_name), query_name if spec.name is None else spec.name
+    names.append((tops.get(str(spec.number), query_name), query_name if spec.name is None else spec.name))
+    meaning = {layer.layer.name: layer.layer.meaning for layer in compiled.layers}
+    for layer, output in names:
+        schema = compiled.delivered[layer]
+        yield LevelOutput(layer, OutputTable(0, output, schema, spec.number, meaning[layer], sorted_by=RESULT_ORDER))

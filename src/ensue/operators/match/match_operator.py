@@ -36,8 +36,6 @@ from ensue.runtime.stage import (
     FinalStage,
     InputFilter,
     OutputTable,
-    PlannedQueries,
-    PlanRequest,
     Progress,
     StageInput,
     StageMatcher,
@@ -46,18 +44,19 @@ from ensue.runtime.stage import (
     build_output,
     run_to_end,
 )
+from ensue.runtime.workload import Workload
 from ensue.vector.event_table import Rows
 
 
-def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+def plan_queries(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["MatchOperator"]:
     """Compiles pattern queries; an error names the query that cannot run."""
-    options, limits = call.options, call.options.planning.limits
+    options, limits = workload.options, workload.options.planning.limits
     bundles: dict[QuerySpec, TimeoutQueries] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
             assert isinstance(spec.query, Query)
             bundles[spec] = compile_with_timeouts(
-                spec.query, call.source.shape, options.planning,
+                spec.query, workload.source.shape, options.planning,
                 emit_timeouts=options.output.emit_timeouts, streaming=options.streaming,
             )  # fmt: skip
             main = bundles[spec].main
@@ -75,16 +74,12 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
                 if limits.shed_ms is not None:
                     require_sheddable(bundle.queries)
 
-    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[MatchOperator]:
-        selected = tuple(outputs[spec][0] for spec in bundles)
-        yield MatchOperator(tuple(bundles.values()), selected, call.is_single)
-
-    delivered = {}
+    outputs = []
     for spec, bundle in bundles.items():
         unsorted = len(bundle.queries) > 1 or is_summarized(bundle.main.query)
         order = RESULT_ORDER if unsorted else ()
-        delivered[spec] = (build_output(spec, bundle.result, bundle.main.query, order),)
-    return PlannedQueries(delivered, build_operators)
+        outputs.append(build_output(spec, bundle.result, bundle.main.query, order))
+    yield MatchOperator(tuple(bundles.values()), tuple(outputs), workload.is_single)
 
 
 def describe_query(query: Query | ArchiveJoinQuery) -> dict[str, Any]:
@@ -105,6 +100,9 @@ class MatchOperator:
     outputs: tuple[OutputTable, ...]
     is_single: bool  # the call has a single query, not a list
     of_events: bool = True  # it reads the input events directly
+
+    def with_outputs(self, outputs: Sequence[OutputTable]) -> "MatchOperator":
+        return replace(self, outputs=tuple(outputs))
 
     @property
     def prepared(self) -> tuple[CompiledQuery, ...]:

@@ -1,7 +1,7 @@
 """The operator and the stage of MATCH_RECOGNIZE clauses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,13 +27,12 @@ from ensue.runtime.stage import (
     FinalStage,
     InputFilter,
     OutputTable,
-    PlannedQueries,
-    PlanRequest,
     StageInput,
     TableMatcher,
     UnseenTypes,
     build_output,
 )
+from ensue.runtime.workload import Workload
 
 _ALL_ROWS = InputFilter(None)
 
@@ -86,9 +85,9 @@ class ClauseTableMatcher:
         return result
 
 
-def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+def plan_row_patterns(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["RowPatternOperator"]:
     """Compiles MATCH_RECOGNIZE clauses; an error names the clause that cannot run."""
-    source, options = call.source, call.options
+    source, options = workload.source, workload.options
     clauses: dict[QuerySpec, CompiledClause] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
@@ -97,34 +96,29 @@ def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQ
                     "MATCH_RECOGNIZE reads one table, and these are several",
                     hint="pass one table, with a column for the type of events",
                 )
-            _require_clause_options(call)
+            _require_clause_options(workload)
             assert isinstance(spec.query, RowPatternQuery)
             clauses[spec] = compile_clause(
                 spec.query, source.arrow, options.planning.limits, ids=options.ids,
                 session=source.zone,
             )  # fmt: skip
-
-    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[RowPatternOperator]:
-        selected = tuple(outputs[spec][0] for spec in clauses)
-        yield RowPatternOperator(tuple(clauses.values()), selected, source, options.streaming)
-
-    return PlannedQueries(
-        {spec: (build_output(spec, clause.schema, None),) for spec, clause in clauses.items()}, build_operators
-    )
+    outputs = tuple(build_output(spec, clause.schema, None) for spec, clause in clauses.items())
+    yield RowPatternOperator(tuple(clauses.values()), outputs, source, options.streaming)
 
 
-def _require_clause_options(call: PlanRequest) -> None:
+def _require_clause_options(workload: Workload) -> None:
     """Raises an error for an option of the call that clauses do not support.
 
     Options that concern only other queries of the call are allowed.
     """
-    options, planning, source = call.options, call.options.planning, call.source
+    options, source = workload.options, workload.source
+    planning = options.planning
     refused = {
         "ensue.OutputOptions(emit_timeouts=...)": options.output.emit_timeouts,
         "ensue.Limits(evict=...)": planning.limits.evict is not None,
         "ensue.Limits(shed=...)": planning.limits.shed_ms is not None,
     }
-    if all(isinstance(spec.query, RowPatternQuery) for spec in call.specs):
+    if all(isinstance(spec.query, RowPatternQuery) for spec in workload.specs):
         refused |= {
             "ensue.OutputOptions(levels=...)": options.output.levels is not None,
             "ensue.OutputOptions(trace=...)": options.output.trace,
@@ -132,7 +126,7 @@ def _require_clause_options(call: PlanRequest) -> None:
             "ensue.PlannerOptions(structure=...)": planning.structure is not None,
             "ensue.PlannerOptions(adaptive=...)": planning.adaptive,
             "location=": source.location is not None,
-            "archives=": bool(call.archive_set.archives),
+            "archives=": bool(workload.archive_set.archives),
         }
     for argument, is_set in refused.items():
         if is_set:
@@ -163,6 +157,9 @@ class RowPatternOperator:
     rows: None = None  # all events are needed
     expected: tuple[CompiledQuery, ...] = ()  # results of clauses are not estimated
     reads: InputFilter = _ALL_ROWS
+
+    def with_outputs(self, outputs: Sequence[OutputTable]) -> "RowPatternOperator":
+        return replace(self, outputs=tuple(outputs))
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes()

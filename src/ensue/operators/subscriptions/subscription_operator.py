@@ -2,7 +2,7 @@
 sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,8 +39,6 @@ from ensue.runtime.stage import (
     InputFilter,
     MicroBatch,
     OutputTable,
-    PlannedQueries,
-    PlanRequest,
     RoutedEvents,
     StageMatcher,
     SubscriptionVersion,
@@ -48,6 +46,7 @@ from ensue.runtime.stage import (
     UnseenTypes,
     build_output,
 )
+from ensue.runtime.workload import Workload
 from ensue.vector.event_table import split_table
 
 ALL_EVENTS = InputFilter(None)  # routing selects the relevant events
@@ -221,18 +220,13 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 # ---------------------------------------------------------------------------- operator
 
 
-def plan_subscriptions(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+def plan_subscriptions(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["SubscriptionOperator"]:
     """Plans a set of subscriptions, the only query of a call."""
-    (spec,), source, options = specs, call.source, call.options
+    (spec,), source, options = specs, workload.source, workload.options
     subscribed = spec.query
     assert isinstance(subscribed, SubscriptionsSpec)
-
-    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[SubscriptionOperator]:
-        (output,) = outputs[spec]
-        limits = options.planning.limits
-        yield SubscriptionOperator(subscribed, source, output, limits, options.streaming)
-
-    return PlannedQueries({spec: (build_output(spec, build_notification_schema(source.shape), None),)}, build_operators)
+    output = build_output(spec, build_notification_schema(source.shape), None)
+    yield SubscriptionOperator(subscribed, source, output, options.planning.limits, options.streaming)
 
 
 def describe_subscriptions(subscribed: SubscriptionsSpec) -> dict[str, Any]:
@@ -266,6 +260,9 @@ class SubscriptionOperator:
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
         return (self.output,)
+
+    def with_outputs(self, outputs: Sequence[OutputTable]) -> "SubscriptionOperator":
+        return replace(self, output=outputs[0])
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes()
