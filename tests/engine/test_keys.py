@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.errors import StateError
-from ensue.vector.key_codes import ColumnCodes, KeyCodes
+from ensue.vector.key_codes import ColumnCodes, DenseCodes, KeyCodes, TypeNames
 from support.seeds import scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
@@ -190,3 +190,59 @@ def test_the_number_of_columns_stays():
     codes.encode([pa.array([1])])
     with pytest.raises(ValueError, match="1 key columns so far, now 2"):
         codes.encode([pa.array([1]), pa.array([2])])
+
+
+NARROW = st.sampled_from([pa.int8(), pa.uint16(), pa.int64(), pa.uint64()])
+
+
+@settings(max_examples=scaled(60))
+@given(st.data())
+def test_dictionaries_and_narrow_integers_need_no_hash_table(data):
+    count = data.draw(st.integers(1, 20))
+    columns = []
+    for _ in range(data.draw(st.integers(1, 2))):
+        if data.draw(st.booleans()):
+            texts = pa.array(data.draw(st.lists(st.text(max_size=2) | st.none(), min_size=1, max_size=5)), pa.string())
+            indices = st.lists(st.none() | st.integers(0, len(texts) - 1), min_size=count, max_size=count)
+            columns.append(pa.DictionaryArray.from_arrays(pa.array(data.draw(indices), pa.int8()), texts))
+        else:
+            type, least, step = data.draw(NARROW), data.draw(st.integers(0, 40)), data.draw(st.integers(1, 9))
+            steps = data.draw(st.lists(st.none() | st.integers(0, 9), min_size=count, max_size=count))
+            columns.append(pa.array([None if n is None else least + step * n for n in steps], type))
+    keys = pa.table(columns, names=[f"k{n}" for n in range(len(columns))])
+    dense = DenseCodes.find(keys, 1 << 14)
+    plain = [None if None in row.values() else tuple(row.values()) for row in keys.to_pylist()]
+    if dense is None:  # nothing but NULL
+        assert any(column.null_count == count for column in keys.columns)
+        return
+    cut = data.draw(st.integers(0, count))
+    found = np.concatenate([dense.encode(keys.slice(0, cut)), dense.encode(keys.slice(cut))])
+    assert renumbered(found) == partition(plain)
+    assert found.max() < 1 << 14
+
+
+@pytest.mark.parametrize(
+    "values", [[0, 5_000], [-(2**63), 2**63 - 1], [None], ["a"], [1.0]], ids=["wide", "widest", "null", "text", "real"]
+)
+def test_other_keys_need_a_hash_table(values):
+    assert DenseCodes.find(pa.table({"k": values}), 4_000) is None
+    assert DenseCodes.find(pa.table({}), 4_000) is None
+
+
+def test_chunks_of_different_dictionaries_need_a_hash_table():
+    chunks = [pa.array(values).dictionary_encode() for values in (["a", "b"], ["b", "a"])]
+    assert DenseCodes.find(pa.table({"k": pa.chunked_array(chunks)}), 100) is None
+
+
+TYPES = st.sampled_from(["", "A", "AB", "Login", "eight888", "nine99999", "nine99998", "A\0", "\0", "ein sehr langer Name"])
+
+
+@settings(max_examples=scaled(60))
+@given(st.lists(TYPES, unique=True, max_size=4), st.lists(st.none() | TYPES | st.text(max_size=3), max_size=9))
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_types_are_found_by_their_names(type, names, values):
+    column = pa.chunked_array([pa.array(values, pa.string()).cast(type)])
+    expected = [names.index(value) if value in names else -1 for value in values]
+    assert TypeNames(names).find(column).tolist() == expected
+    bits = np.array([*(1 << n for n in range(len(names))), 99])
+    assert TypeNames(names).map(column.slice(1), bits).tolist() == [bits[n] for n in expected[1:]]

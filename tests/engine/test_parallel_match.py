@@ -84,6 +84,11 @@ def test_random_queries_find_the_same(round, small_parts, interpreted, monkeypat
         events = random_events(random, random.randint(10, 28), nature)
         if random.random() < 0.3:  # duplicates, which the ids of matches number
             events = pa.concat_tables([events, events.slice(0, 5)])
+        if random.random() < 0.5:  # their codes need no hash table
+            plain, known = events["k"].to_pylist(), dict[object, int]()
+            numbers = [None if key is None else 8 * known.setdefault(key, len(known)) for key in plain]
+            keys = random.choice([pa.array(plain).dictionary_encode(), pa.array(numbers, pa.int64())])
+            events = events.set_column(events.column_names.index("k"), "k", keys)
         options = {"time": nature.columns, "type": "type"}
         try:
             one = match(events, query, 1, **options)

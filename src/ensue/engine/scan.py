@@ -11,14 +11,11 @@ from ensue.codegen.expressions import Feature
 from ensue.engine.program import Program
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.traversal import iterate_nodes, rewrite_expr
-from ensue.kernels.arena import clear_bit, set_bits
-from ensue.kernels.hashing import find_names
+from ensue.kernels.arena import clear_bit
 from ensue.schema import ANY, ValueKind, get_type_names
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import as_read_only, decode_text, get_indices, text_parts, to_single_array, validity
-from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.column_values import Vector
-from ensue.vector.key_codes import KeyCodes
+from ensue.vector.key_codes import KeyCodes, TypeNames
 
 Array = npt.NDArray[np.generic]
 
@@ -75,7 +72,7 @@ class Scan:
         self.types = list(dict.fromkeys(name for r in self.roles for name in get_type_names(r.type)))
         self.seen = 0  # bits of the roles whose types have occurred
         self.counts = ScanCounts()  # of a counting program
-        self._names = tuple(map(as_read_only, text_parts(pa.array(self.types, pa.string()))))
+        self._names = TypeNames(self.types)
         self._plain = {
             condition: rewrite_expr(condition, _without_variable)
             for role in self.roles
@@ -135,12 +132,11 @@ class Scan:
     def _mask(self, events: pa.Table, lookup: evaluation.Lookup) -> npt.NDArray[np.int64]:
         program = self.program
         count, bits = events.num_rows, self._bits
-        mask = np.empty(count, np.int64)
         if program.schema.typed:
             assert program.schema.type_column is not None
-            set_bits(mask, self._type_codes(events.column(program.schema.type_column)), bits)
+            mask = self._names.map(events.column(program.schema.type_column), bits)
         else:
-            mask[:] = np.bitwise_or.reduce(bits)
+            mask = np.full(count, np.bitwise_or.reduce(bits))
         self.seen |= int(np.bitwise_or.reduce(mask))
         known: dict[Expr, npt.NDArray[np.bool_]] = {}  # shared by roles
 
@@ -204,24 +200,6 @@ class Scan:
                 self.seen >> self.program.frame.bit(r.variable) & 1 for r in self.roles if t in get_type_names(r.type)
             )
         ]
-
-    def _type_codes(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
-        """The position of each event's type among the pattern's types; -1 for others."""
-        array = to_single_array(column)
-        if kind_of_arrow(array.type) is not ValueKind.STRING:
-            array = array.cast(pa.string())
-        if pa.types.is_dictionary(array.type):
-            known = self._name_codes(decode_text(array.dictionary))
-            positions = known[get_indices(array)] if len(known) else np.full(len(array), -1, np.int32)
-        else:
-            positions = self._name_codes(decode_text(array))
-        valid = validity(array)
-        return positions if valid is None else np.where(valid, positions, np.int32(-1))
-
-    def _name_codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
-        positions = np.empty(len(texts), np.int32)
-        find_names(*map(as_read_only, text_parts(texts)), *self._names, positions)
-        return positions
 
     def _time(self, vector: Vector) -> Array:
         values = vector.values

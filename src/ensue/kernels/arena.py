@@ -238,15 +238,6 @@ def find_run_ends(head: Table, nxt: Table, runs: Table, rows: Table, lists: Tabl
 
 
 @kernel()
-def set_bits(mask: Table, codes: Table, bits: Table) -> None:
-    """Set the roles of each event by its type's code; code -1 selects the last entry."""
-    others = bits[bits.shape[0] - 1]
-    for i in range(codes.shape[0]):
-        code = codes[i]
-        mask[i] = bits[code] if code >= 0 else others
-
-
-@kernel()
 def clear_bit(mask: Table, truth: Table, bit: int) -> None:
     """Clear a role of the events that fail its condition."""
     off = ~(np.int64(1) << bit)

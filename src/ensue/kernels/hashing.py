@@ -218,6 +218,18 @@ def encode_integers(
 
 
 @kernel()
+def scatter_integers(values: Ints, least: int, bits: int, out: Codes) -> None:
+    """A different code for each integer from `least` on, below 2 to the power of `bits`.
+
+    The lower bits of the codes vary, whatever the integers have in common.
+    """
+    within, half = (_ONE << np.uint64(bits)) - _ONE, np.uint64((bits + 1) // 2)
+    for k in range(len(values)):
+        word = (np.uint64(values[k] - least) * _GOLDEN) & within
+        out[k] = np.int32(word ^ (word >> half))
+
+
+@kernel()
 def insert_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes) -> None:
     """Fill an empty table with known keys and codes."""
     mask = np.uint64(len(slot_keys) - 1)
@@ -331,19 +343,25 @@ def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int
 
 
 @kernel()
-def find_names(
-    offsets: npt.NDArray[Any], data: Bytes, name_offsets: npt.NDArray[Any], name_data: Bytes, codes: Codes
+def map_names(
+    offsets: Ints, data: Bytes, name_offsets: Ints, name_data: Bytes, values: npt.NDArray[Any], out: npt.NDArray[Any]
 ) -> None:
-    """For each string the number of the equal name, or -1; first bytes are compared as one word."""
-    names, size = name_offsets.shape[0] - 1, np.int64(len(data))
+    """For each string the value of the equal name, or the last value; the names are different.
+
+    The first eight bytes are compared as one word. Without longer names nothing depends on a branch that the
+    processor would have to predict.
+    """
+    names, size, are_short = name_offsets.shape[0] - 1, np.int64(len(data)), True
     words, lengths = np.zeros(names, np.uint64), np.zeros(names, np.int64)
     for name in range(names):
         lengths[name] = name_offsets[name + 1] - name_offsets[name]
+        are_short &= lengths[name] <= 8
         for p in range(min(lengths[name], 8)):
             words[name] |= np.uint64(name_data[name_offsets[name] + p]) << np.uint64(8 * p)
-    for row in range(codes.shape[0]):
+    other = values[names]
+    for row in range(out.shape[0]):
         at = np.int64(offsets[row])
-        end = np.int64(offsets[row + 1])
+        length = np.int64(offsets[row + 1]) - at
         word = _ZERO
         if at + 8 <= size:
             # an unsigned index has no wraparound, so this becomes a single load
@@ -358,20 +376,24 @@ def find_names(
                 | (np.uint64(data[u + _B6]) << _S48)
                 | (np.uint64(data[u + _B7]) << _S56)
             )
-            if at + 8 > end:
-                word &= (_ONE << np.uint64(8 * (end - at))) - _ONE
         else:
-            for p in range(end - at):  # fewer than eight bytes, at the end of the buffer
+            for p in range(min(length, size - at)):  # fewer than eight bytes, at the end of the buffer
                 word |= np.uint64(data[at + p]) << np.uint64(8 * p)
-        number = -1
-        for name in range(names):
-            if words[name] == word and lengths[name] == end - at:
-                same = True
-                for p in range(8, lengths[name]):
-                    if data[at + p] != name_data[name_offsets[name] + p]:
-                        same = False
-                        break
-                if same:
-                    number = name
-                    break
-        codes[row] = number
+        if length == 0:
+            word = _ZERO
+        unused = np.uint64(64 - 8 * length) if 0 < length < 8 else _ZERO
+        word = (word << unused) >> unused
+        found = other
+        if are_short:
+            for name in range(names):
+                differs = (words[name] ^ word) | np.uint64(lengths[name] ^ length)
+                found += (values[name] - other) * np.int64(differs == _ZERO)
+        else:
+            for name in range(names):
+                if words[name] == word and lengths[name] == length:
+                    same = True
+                    for p in range(8, length):
+                        same &= data[at + p] == name_data[name_offsets[name] + p]
+                    if same:
+                        found = values[name]
+        out[row] = found

@@ -93,13 +93,15 @@ def merge_rows(rows: Any, offsets: Any, bits: Any, out_rows: Ints, out_mask: Int
 
 @kernel()
 def select_rows(mask: Any, rows: Ints, selected: Ints) -> int:
-    """Writes the rows with a mask other than 0, and their masks; returns their number."""
+    """Writes the rows with a mask other than 0, and their masks; returns their number.
+
+    It writes each row, so that no branch has to be predicted.
+    """
     count = 0
     for row in range(len(mask)):
-        if mask[row] != 0:
-            rows[count] = row
-            selected[count] = mask[row]
-            count += 1
+        rows[count] = row
+        selected[count] = mask[row]
+        count += int(mask[row] != 0)
     return count
 
 

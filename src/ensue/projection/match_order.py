@@ -21,7 +21,7 @@ from ensue.vector.arrow_numpy import Bools, Ints
 from ensue.vector.arrow_types import Unit
 from ensue.vector.column_values import from_arrow
 from ensue.vector.match_rows import FIRST, TRIGGER, Matches
-from ensue.vector.take import combine_column
+from ensue.vector.take import combine_column, take_rows
 
 Columns = Sequence[tuple[str, str]]
 ColumnsOf = Mapping[str, Columns]
@@ -184,10 +184,9 @@ def _sort_by_times(
 ) -> tuple[Ints | None, Bools]:
     """The order by end, start and first event, None if it is given; and a mask of the matches
     that tie with the one before."""
-    ends = _times(events, schema.end, unit)
-    same = _number_times(ends, last)
+    same = _number_times(events, schema.end, unit, last)
     if not schema.intervals:
-        key = same * len(ends) + first
+        key = same * events.num_rows + first
         order = None if bool((key[1:] >= key[:-1]).all()) else np.argsort(key, kind="stable")
         key = key if order is None else key[order]
         return order, key[1:] == key[:-1]
@@ -200,11 +199,12 @@ def _sort_by_times(
     return order, alike
 
 
-def _number_times(times: Ints, rows: Ints) -> Ints:
-    """Numbers for the times of rows, in the same order and equal for equal times; the times are sorted."""
-    own = times[rows]
+def _number_times(events: pa.Table, column: str, unit: Unit, rows: Ints) -> Ints:
+    """Numbers for the times of rows, in the same order and equal for equal times; the events are sorted by them."""
+    own = _times(take_rows(events.select([column]), rows), column, unit)
     if bool((own[1:] >= own[:-1]).all()):
         return np.cumsum(np.concatenate([[False], own[1:] != own[:-1]]))
+    times = _times(events, column, unit)
     return np.cumsum(np.concatenate([[False], times[1:] != times[:-1]]))[rows]
 
 

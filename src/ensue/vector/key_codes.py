@@ -1,6 +1,7 @@
 """Dense codes for key values, stable across batches."""
 
 import io
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from ensue.errors import StateError
@@ -512,6 +514,112 @@ class KeyCodes:
             table.restore(pairs, known)
             counter.next = len(known)
         return keys
+
+
+class DenseCodes:
+    """Codes of the keys of a table that need no hash table: those of a dictionary, or of integers in a narrow range.
+
+    >>> table = pa.table({"k": pa.array(["x", None, "y", "x"]).dictionary_encode()})
+    >>> DenseCodes.find(table, 100).encode(table).tolist()
+    [0, -1, 1, 0]
+    """
+
+    def __init__(self, columns: "Sequence[_DenseColumn]") -> None:
+        self._columns = columns
+
+    @classmethod
+    def find(cls, keys: pa.Table, most: int) -> "DenseCodes | None":
+        """The codes, if there are fewer than `most`; NULL is -1."""
+        columns: list[_DenseColumn] = []
+        for column in keys.columns:
+            dense = _DenseColumn.find(column, most)
+            if dense is None or dense.size * math.prod(known.size for known in columns) > most:
+                return None
+            columns.append(dense)
+        return cls(columns) if columns else None
+
+    def encode(self, keys: pa.Table) -> Codes:
+        """The codes of some rows of the table."""
+        total: Codes | None = None
+        for dense, column in zip(self._columns, keys.columns, strict=True):
+            codes = dense.encode(to_single_array(column))
+            if total is None:
+                total = codes
+            else:
+                total = np.where((total < 0) | (codes < 0), np.int32(-1), total * np.int32(dense.size) + codes)
+        assert total is not None
+        return total
+
+
+class _DenseColumn:
+    def __init__(self, size: int, by_entry: Codes | None = None, least: int = 0, bits: int = 0) -> None:
+        self.size = size  # all codes are below
+        self._by_entry = by_entry  # the codes of a dictionary's entries
+        self._least, self._bits = least, bits  # of integers
+
+    @classmethod
+    def find(cls, column: pa.ChunkedArray, most: int) -> "_DenseColumn | None":
+        if types.is_dictionary(column.type) and column.num_chunks:
+            entries = column.chunk(0).dictionary
+            if len(entries) > most or not all(_same_memory(c.dictionary, entries) for c in column.chunks):
+                return None
+            codes = ColumnCodes()
+            by_entry = codes.encode(entries)
+            return cls(max(1, len(codes)), by_entry)
+        if not types.is_integer(column.type):
+            return None
+        extremes = pc.min_max(column)
+        least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+        if least is None or greatest - least >= most or greatest >= 1 << 63:
+            return None
+        bits = (greatest - least).bit_length()
+        return cls(1 << bits, None, least, bits)
+
+    def encode(self, array: pa.Array) -> Codes:
+        if self._by_entry is not None:
+            if not len(self._by_entry):
+                return np.full(len(array), -1, np.int32)
+            codes = self._by_entry[get_indices(array)]
+        else:
+            codes = np.empty(len(array), np.int32)
+            hashing.scatter_integers(as_read_only(integers(array)), self._least, self._bits, codes)
+        valid = validity(array.indices if types.is_dictionary(array.type) else array)
+        return codes if valid is None else np.where(valid, codes, np.int32(-1))
+
+
+class TypeNames:
+    """The event types of a query, found in the column of types.
+
+    >>> TypeNames(["A", "B"]).find(pa.chunked_array([["B", None, "X", "A"]])).tolist()
+    [1, -1, -1, 0]
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(map(as_read_only, text_parts(pa.array(names, pa.string()))))
+        self._codes = np.append(np.arange(len(names), dtype=np.int32), np.int32(-1))
+
+    def find(self, column: pa.ChunkedArray) -> Codes:
+        """The position of each event's type among the names; -1 for others."""
+        return self.map(column, self._codes)
+
+    def map(self, column: pa.ChunkedArray, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The value of each event's type: one per name, and the last one for other types."""
+        array = to_single_array(column)
+        if kind_of_arrow(array.type) is not ValueKind.STRING:
+            array = array.cast(pa.string())
+        valid = validity(array)
+        if types.is_dictionary(array.type):
+            by_entry = self._map_texts(decode_text(array.dictionary), values)
+            # Arrow leaves open what the index of a NULL is
+            mapped = by_entry[get_indices(array)] if len(by_entry) else np.full(len(array), values[-1])
+        else:
+            mapped = self._map_texts(decode_text(array), values)
+        return mapped if valid is None else np.where(valid, mapped, values[-1])
+
+    def _map_texts(self, texts: pa.Array, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        mapped = np.empty(len(texts), values.dtype)
+        hashing.map_names(*map(as_read_only, text_parts(texts)), *self._names, values, mapped)
+        return mapped
 
 
 def _renumber(alive: Bools) -> Codes:

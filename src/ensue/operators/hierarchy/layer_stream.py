@@ -21,10 +21,10 @@ from ensue.projection.match_order import RANK
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.schema import EventType, Schema, ValueKind
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import to_single_array
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
 from ensue.vector.event_table import TYPE, Columns, StreamSchema, find_type_conflicts, zones_by_field
 from ensue.vector.geo_columns import format_locations, location_type
+from ensue.vector.key_codes import TypeNames
 
 PLACE = "__location"  # WKT texts, where input events have two numeric columns
 HIDDEN = (LAST_POSITION, FIRST_POSITION)
@@ -102,17 +102,7 @@ class LayerEventStream:
         column = self.raw.schema.type_column
         if column is None:
             return np.zeros(events.num_rows, np.int32)
-        names = to_single_array(events.column(column))
-        types = _texts(self.types[: len(self.types) - len(self.complex_)])
-        if not pa.types.is_dictionary(names.type):
-            names = names if names.type == pa.string() else names.cast(pa.string())
-            positions = pc.index_in(names, value_set=types)
-            codes = positions.fill_null(-1) if positions.null_count else positions
-            return np.asarray(codes, np.int32)
-        texts = names.dictionary.cast(pa.string())
-        places = np.append(pc.index_in(texts, value_set=types).fill_null(-1).to_numpy(), -1)
-        codes = names.indices.fill_null(len(texts)) if names.null_count else names.indices
-        return np.asarray(places.astype(np.int32)[codes.to_numpy()])
+        return TypeNames(self.types[: len(self.types) - len(self.complex_)]).find(events.column(column))
 
     def restore_columns(self, name: str, events: pa.Table) -> pa.Table:
         """Converts complex events of this stream back to the columns of their layer."""

@@ -36,7 +36,7 @@ from ensue.runtime.stage import StageInput
 from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Ints, as_read_only
 from ensue.vector.arrow_types import window_to_ticks
-from ensue.vector.key_codes import Codes, KeyCodes
+from ensue.vector.key_codes import Codes, DenseCodes, KeyCodes
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_rows
 
@@ -59,7 +59,10 @@ def is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
     names = [e.field_name for e in query.plan.query.equivalence]
     if not names:
         return False
-    sample = take_rows(events.select(names), np.linspace(0, events.num_rows - 1, SAMPLE).astype(np.int64))
+    keys = events.select(names)
+    if DenseCodes.find(keys, MANY_KEYS) is not None:
+        return False
+    sample = take_rows(keys, np.linspace(0, events.num_rows - 1, SAMPLE).astype(np.int64))
     # n keys drawn out of k are about n * n / 2k fewer different ones
     return SAMPLE - len(_encode(sample)[1]) < SAMPLE * SAMPLE / (2 * MANY_KEYS)
 
@@ -125,7 +128,7 @@ class _Selection:
     rows: Ints  # of the block
     mask: Ints
     seen: int  # bits of roles whose types occur
-    codes: Codes | None  # of their keys, in this block; None: there are too many different keys
+    codes: Codes | None  # of their keys, dense or those of this block; None: there are too many different keys
     keys: pa.Table  # of each code
 
 
@@ -161,6 +164,7 @@ class _ParallelMatch:
         self.scans: SimpleQueue[Scan] = SimpleQueue()  # one for each thread
         for _ in range(self.threads):
             self.scans.put(Scan(query.program))
+        self.dense = DenseCodes.find(self.events.select(self.keys), 2 * self.events.num_rows)
         self.read = sorted(Scan(query.program).columns)
         self.usage = SharedUsage()
 
@@ -229,6 +233,8 @@ class _ParallelMatch:
         if not self.keys:
             return _Selection(begin, rows, mask, seen, None, keys)
         every = len(rows) * 2 > block.num_rows  # encoding some more is cheaper than taking the others
+        if self.dense is not None:
+            return _Selection(begin, rows, mask, seen, self.dense.encode(keys)[rows], keys)
         few = keys.slice(0, SAMPLE) if every else take_rows(keys, rows[:SAMPLE])
         if 4 * len(_encode(few)[1]) > SAMPLE:
             return _Selection(begin, rows, mask, seen, None, keys)
@@ -238,6 +244,8 @@ class _ParallelMatch:
 
     def _merge_codes(self, selections: Sequence[_Selection]) -> list[Codes | None]:
         """The common code of each code of a block, if the keys of all blocks have codes."""
+        if self.dense is not None:
+            return [NO_CODES] * len(selections)
         if any(selection.codes is None for selection in selections):
             return [None] * len(selections)
         codes = KeyCodes()
@@ -248,7 +256,7 @@ class _ParallelMatch:
         rows, mask, codes = selection.rows, selection.mask, NO_CODES
         block, bounds = self.events.slice(selection.begin, BLOCK), np.array([0, len(rows)])
         if common is not None and selection.codes is not None:
-            codes = np.append(common, np.int32(-1))[selection.codes]
+            codes = selection.codes if self.dense is not None else np.append(common, np.int32(-1))[selection.codes]
         if parts > 1:
             if common is not None:
                 group = (codes & np.int32(parts - 1)).astype(np.uint8)

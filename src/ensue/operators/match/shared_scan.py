@@ -6,13 +6,12 @@ query that uses them has read them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ensue.cached import cached_property
 from ensue.codegen.expressions import Feature
@@ -22,10 +21,10 @@ from ensue.planner.features import to_feature
 from ensue.planner.physical_plan import Role
 from ensue.schema import ANY, Schema, Types, TypeUnion, ValueKind
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import Bools, Ints, decode_text, get_indices, to_single_array, validity
-from ensue.vector.arrow_types import Unit, kind_of_arrow
+from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_types import Unit
 from ensue.vector.column_values import Refused, Vector
-from ensue.vector.key_codes import KeyCodes
+from ensue.vector.key_codes import KeyCodes, TypeNames
 
 Codes = npt.NDArray[np.int32]
 
@@ -112,20 +111,8 @@ class EventBlock:
     @cached_property
     def _rows_by_type(self) -> dict[str, Ints]:
         assert self.schema.type_column is not None
-        array = to_single_array(self.events.column(self.schema.type_column))
-        if kind_of_arrow(array.type) is not ValueKind.STRING:
-            array = array.cast(pa.string())
         names = list(self.uses.types)
-        if pa.types.is_dictionary(array.type):
-            places = get_indices(array)
-            by_code = _find_names(decode_text(array.dictionary), names)
-            numbers = by_code[places] if len(by_code) else np.full(len(array), -1, np.int32)
-        else:
-            numbers = _find_names(decode_text(array), names)
-        valid = validity(array)
-        if valid is not None:
-            numbers = np.where(valid, numbers, np.int32(-1))
-        shifted = numbers + 1
+        shifted = TypeNames(names).find(self.events.column(self.schema.type_column)) + 1
         if len(names) < 1 << 16:
             shifted = shifted.astype(np.uint16)  # sorted by radix
         order = np.argsort(shifted, kind="stable")
@@ -269,9 +256,3 @@ def find_first_rows(codes: npt.NDArray[np.integer]) -> Ints:
     firsts = np.full(largest + 2, -1, np.int64)  # the last place is that of code -1
     firsts[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return firsts[:-1]
-
-
-def _find_names(texts: pa.Array, names: Sequence[str]) -> Codes:
-    """Returns the position of each text among the names, -1 for others."""
-    positions = pc.index_in(texts, value_set=pa.array(names, texts.type))
-    return np.asarray(pc.fill_null(positions, -1).to_numpy(zero_copy_only=False), np.int32)
