@@ -234,7 +234,9 @@ def test_chunks_of_different_dictionaries_need_a_hash_table():
     assert DenseCodes.find(pa.table({"k": pa.chunked_array(chunks)}), 100) is None
 
 
-TYPES = st.sampled_from(["", "A", "AB", "Login", "eight888", "nine99999", "nine99998", "A\0", "\0", "ein sehr langer Name"])
+TYPES = st.sampled_from(
+    ["", "A", "AB", "Login", "eight888", "nine99999", "nine99998", "A\0", "\0", "ein sehr langer Name"]
+)
 
 
 @settings(max_examples=scaled(60))
