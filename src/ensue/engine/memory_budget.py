@@ -124,7 +124,7 @@ class Usage:
         )
 
     def add_bytes(self, size: int) -> "Usage":
-        """The usage with buffers of this size, which are part of the state."""
+        """The usage with a buffer of `size` bytes that is part of the state."""
         return Usage(self.partial_matches, self.state_bytes + size, self.held_bytes + size)
 
 

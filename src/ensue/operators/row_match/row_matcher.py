@@ -373,7 +373,7 @@ class RowPatternMatcher:
 
     @property
     def usage(self) -> Usage:
-        """The partitions whose rows may still become a match, and the size of all rows."""
+        """Partitions whose rows may still become a match are its partial matches."""
         count, size = len(self._searches.position), self._count_bytes()
         waiting = self._rows.counts[:count] > self._searches.position
         return Usage(int(waiting.sum()) + int(self._tied.num_rows), size, size)

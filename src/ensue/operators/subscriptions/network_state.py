@@ -212,10 +212,11 @@ class NetworkState:
 
     @property
     def usage(self) -> Usage:
-        """The held values, with those that the next compaction drops; the bytes without spare rows."""
+        """The held values, with those that the next compaction drops."""
         instances, cells, timers = (int(n) for n in self.held.counted[:3])
-        size = 80 * instances + 12 * cells + 16 * timers + sum(a.nbytes for a in self.events)
-        return Usage(cells, size, size)
+        events = sum(array.nbytes for array in self.events)
+        tables = sum(array.nbytes for array in self.held)
+        return Usage(cells, 80 * instances + 12 * cells + 16 * timers + events, tables + events)
 
     def shares(self) -> dict[int, float]:
         """Returns how many values each subscription holds, by number; shared ones are divided."""

@@ -401,7 +401,7 @@ class SpillingMatcher:
 
     @property
     def usage(self) -> Usage:
-        """Spilled keys, which are stored as events, have no partial matches; only the memory of events counts."""
+        """The usage that depends on events; spilled keys have no partial matches, since they are stored as events."""
         cohorts, resident = self._cohorts.usage, self._resident.nbytes
         plain = 0 if self._unknown_before is None else self._cohorts.first.usage.state_bytes
         return Usage(cohorts.partial_matches, resident + self._spilled.bytes + plain, cohorts.held_bytes + resident)
