@@ -99,7 +99,7 @@ def growth(sizes: Iterable[int] = SIZES) -> list[Report]:
         table, shape = read_event_table(pa.table({"t": range(len(types)), "type": types}), time="t", type="type")
         engine = compile_query(ensue.parse(LOOP), shape).engine()
         engine.process(table.slice(0, count + 1))
-        partial = engine.partial_matches
+        partial = engine.usage.partial_matches
         found = engine.process(table.slice(count + 1)).count + engine.on_watermark(math.inf).count
         reports.append({"text": LOOP, "loop": count, "partial_matches": partial, "matches": found})
     return reports

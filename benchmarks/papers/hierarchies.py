@@ -134,8 +134,8 @@ def held(ready: CompiledQuery, table: pa.Table) -> dict[str, float]:
         piece = table.slice(start, step)
         found += engine.process(piece).count
         engine.on_watermark(piece.column("t")[-1].as_py())
-        runs.append(engine.partial_matches)
-        sizes.append(engine.state_bytes)
+        runs.append(engine.usage.partial_matches)
+        sizes.append(engine.usage.state_bytes)
     return {
         "matches": found,
         "peak_runs": max(runs),

@@ -120,7 +120,7 @@ def ours(prepared: Prepared, events: pa.Table, expected: int) -> dict[str, Any]:
     for piece in split_table(events, SECOND):
         with clock:
             found.append(matcher.process(StageInput.from_events(piece))[0])
-        state = max(state, matcher.state_bytes)
+        state = max(state, matcher.usage.state_bytes)
         over_time.append(sum(table.num_rows for table in found))
     with clock:
         found += matcher.on_watermark(math.inf)

@@ -11,6 +11,7 @@ import pytest
 import ensue
 from ensue import functions
 from ensue.backends import local
+from ensue.engine.memory_budget import Usage
 from ensue.functions.record import InlineForm, NumpyForm, define
 from ensue.ir.values import to_number
 from ensue.options import Limits
@@ -78,7 +79,7 @@ class FilterStage(FinalStage):
 
 
 class FilterMatcher:
-    partial_matches = state_bytes = 0
+    usage = Usage()
 
     def __init__(self, type):
         self.type = type

@@ -325,12 +325,12 @@ def test_only_events_that_may_still_matter_are_held(text, most):
     for start in range(0, 200, 20):
         given.update(written(engine.process(events.slice(start, 20))))
         given.update(written(engine.on_watermark(case.ends[engine.rows - 1])))
-        assert 0 < engine.partial_matches == len(engine.get_held_rows()) < most
-        assert 0 < engine.state_bytes < 60 * most
+        assert 0 < engine.usage.partial_matches == len(engine.get_held_rows()) < most
+        assert 0 < engine.usage.state_bytes < 60 * most
         assert len(engine.snapshot()) < 6_000
     given.update(written(engine.on_watermark(math.inf)))
     assert given == Counter(case.expected().keys())
-    assert engine.partial_matches == 0
+    assert engine.usage.partial_matches == 0
 
 
 def test_time_alone_lets_go_of_events():
@@ -339,7 +339,7 @@ def test_time_alone_lets_go_of_events():
     engine.process(events)
     engine.on_watermark(10_000)
     assert engine.get_held_rows().tolist() == []
-    assert engine.state_bytes == 0
+    assert engine.usage.state_bytes == 0
     assert engine.rows == 20
     assert engine.now == 10_000
 

@@ -290,7 +290,7 @@ def test_what_is_kept_does_not_grow_with_the_stream():
         events, kept = dense(3_000, 5), []
         for start in range(0, 3_000, 250):
             matcher.process(events.slice(start, 250))
-            kept.append(matcher.engine.partial_matches)
+            kept.append(matcher.engine.usage.partial_matches)
             matcher.snapshot()  # which lets go what is not needed
             assert len(matcher.store) <= most
         assert max(kept) <= most

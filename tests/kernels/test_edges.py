@@ -112,7 +112,7 @@ def _held(text: str, count: int) -> tuple[int, int, int]:
     engine = prepared_for(text, events).engine()
     assert isinstance(engine, Engine)
     engine.process(events.slice(0, count + 1))
-    partial, kept = engine.partial_matches, engine.state.population
+    partial, kept = engine.usage.partial_matches, engine.state.population
     return partial, kept, engine.process(events.slice(count + 1)).count + engine.on_watermark(math.inf).count
 
 

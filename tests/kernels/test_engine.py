@@ -635,10 +635,10 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
             (
                 len(engine.scan.keys),
                 engine.scan.known,
-                engine.state_bytes,
+                engine.usage.state_bytes,
                 len(engine.snapshot()),
                 len(engine.get_held_rows()),
-                engine.partial_matches,
+                engine.usage.partial_matches,
                 sum(table.nbytes for table in engine.state.tables.values()),
             )
         )
@@ -660,12 +660,12 @@ def test_a_burst_leaves_no_room_behind(monkeypatch):
     engine.process(burst)
     large = len(engine.snapshot())
     assert large > small + count * 20
-    assert abs(engine.state_bytes - large) < 0.2 * large
+    assert abs(engine.usage.state_bytes - large) < 0.2 * large
     engine.process(pa.table({"t": [15], "type": ["A"], "k": [-1]}))
     engine.on_watermark(20)
-    assert engine.partial_matches == count + 1
+    assert engine.usage.partial_matches == count + 1
     engine.on_watermark(21)
-    assert engine.partial_matches == 1
+    assert engine.usage.partial_matches == 1
     assert engine.get_held_rows().tolist() == [count]
     assert len(engine.snapshot()) < small + 200
     assert len(engine.scan.keys) == 1
@@ -679,7 +679,7 @@ def test_runs_that_missed_an_event_are_let_go(strategy):
     engine.process(events)
     engine.on_watermark(2)
     assert engine.get_held_rows().tolist() == [2]
-    assert engine.partial_matches == 1
+    assert engine.usage.partial_matches == 1
     assert engine.process(pa.table({"t": [2], "type": ["B"], "k": [2]})).count == 1
 
 

@@ -162,20 +162,20 @@ def test_explain_shows_boxes_with_what_they_wait_for():
 
 def test_nothing_is_begun_before_something_waits_for_it():
     events = letters("BCBCBC")
-    assert engine_of(NESTED, events, off=(PRECURSORS,)).partial_matches == 0
+    assert engine_of(NESTED, events, off=(PRECURSORS,)).usage.partial_matches == 0
     for off, held in (((), 0), ((PRECURSORS,), 6)):
         engine = engine_of(NESTED, events, off=off)
         engine.process(events)
-        assert engine.partial_matches == held
+        assert engine.usage.partial_matches == held
 
 
 def test_nothing_is_begun_when_what_waited_is_dead():
     events = letters("ABCC", [0, 1, 9, 10])  # at 9 the B is out of its module's time
     engine = engine_of(NESTED, events)
     engine.process(events)
-    assert engine.partial_matches == 2
+    assert engine.usage.partial_matches == 2
     engine.on_watermark(10)
-    assert engine.partial_matches == 0
+    assert engine.usage.partial_matches == 0
 
 
 def test_what_is_inside_a_module_dies_with_its_window():
@@ -186,7 +186,7 @@ def test_what_is_inside_a_module_dies_with_its_window():
         left = []
         for now in (5, 6, 7, 7, 8):
             engine.on_watermark(now)
-            left.append(engine.partial_matches)
+            left.append(engine.usage.partial_matches)
         assert left == alive
 
 

@@ -128,4 +128,4 @@ def test_what_a_pushed_negation_forbids_is_not_held():
     assert engine.get_held_rows().tolist() == [0, 1, 2, 3]
     engine.process(events.slice(4))
     assert engine.get_held_rows().tolist() == []
-    assert engine.partial_matches == 0
+    assert engine.usage.partial_matches == 0

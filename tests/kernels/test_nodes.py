@@ -149,9 +149,9 @@ def test_what_no_match_can_use_is_gone_from_every_node() -> None:
     events = [Event(n, "", n, n, {"kind": kind, "id": 1, "v": 1}) for n, kind in enumerate("abcdea")]
     nodes.feed(events, {})
     nodes.state.compact()
-    assert nodes.state.partial_matches > 0
+    assert nodes.state.usage.partial_matches > 0
     nodes.advance(100)
     nodes.state.compact()
-    assert nodes.state.partial_matches == 0
+    assert nodes.state.usage.partial_matches == 0
     assert len(nodes.state.events.position) == 0
     assert nodes.state.held.counted[0] == 0

@@ -101,7 +101,7 @@ def fed(text, events):
 def test_a_run_among_used_events_is_dropped_when_it_is_met():
     text = "SEQ(A a, B b) WHERE skip_till_any_match(a, b) { [k] } AFTER MATCH SKIP PAST LAST EVENT"
     events = random_events(Random(1), 400)
-    assert fed(text, events).partial_matches < fed(text.partition(" AFTER")[0], events).partial_matches / 4
+    assert fed(text, events).usage.partial_matches < fed(text.partition(" AFTER")[0], events).partial_matches / 4
 
 
 # ------------------------------------------------------------------------------- orders

@@ -138,11 +138,11 @@ def test_a_fresh_state_holds_nothing(engine):
 
 def test_what_is_too_old_is_dropped(engine):
     engine.process(EVENTS)
-    assert engine.partial_matches > 0
+    assert engine.usage.partial_matches > 0
     assert len(engine.get_held_rows()) > 0
     assert engine.state.live_keys().any()
     engine.on_watermark(1_000)
-    assert engine.partial_matches == 0
+    assert engine.usage.partial_matches == 0
     assert not len(engine.get_held_rows())
     engine.compact()
     assert len(engine.scan.keys) == 0

@@ -283,7 +283,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, right, monkeypatch):
         piece = events.slice(start, 50)
         found.append(engine.process(piece))
         found.append(engine.on_watermark(piece.column("t")[-1].as_py()))
-        sizes.append((engine.scan.known, len(engine.snapshot()), engine.partial_matches))
+        sizes.append((engine.scan.known, len(engine.snapshot()), engine.usage.partial_matches))
     found.append(engine.on_watermark(math.inf))
     assert rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
     early, late = (np.array(part).max(axis=0) for part in (sizes[:15], sizes[15:]))
@@ -346,4 +346,4 @@ def test_an_engine_of_a_tree_counts_what_it_holds():
     engine = prepared_for("SEQ(A a, B b, C c)", events, (("a", "b"), "c")).engine()
     assert isinstance(engine, Engine)
     engine.process(events)
-    assert engine.partial_matches == 4  # two events and two pairs
+    assert engine.usage.partial_matches == 4  # two events and two pairs

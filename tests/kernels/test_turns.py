@@ -79,7 +79,7 @@ def judged(text: str, events: pa.Table, nature: Nature, random: Random) -> str:
         if random.random() < 0.4:
             matcher = restored(prepared, matcher.snapshot())
     found.append(matcher.on_watermark(math.inf))
-    assert matcher.partial_matches == matcher.engine.state.partial_matches  # none is held
+    assert matcher.usage.partial_matches == matcher.engine.state.partial_matches  # none is held
     table = pa.concat_tables(found)
     bound = [v for v in table.column_names if v not in ("match_id", "start", "end")]
     given = [_written({v: _rows(row[v]) for v in bound}) for row in table.to_pylist()]
@@ -163,7 +163,7 @@ def test_a_match_waits_for_what_began_earlier():
     late = stream("AXABC", x=[0, 0, 1, 1, 1])
     assert matcher.process(late).num_rows == 0  # (2, 4) is found, and a=0 still alive
     assert matcher.next_timer() == 9
-    assert matcher.partial_matches > matcher.engine.state.partial_matches
+    assert matcher.usage.partial_matches > matcher.engine.state.partial_matches
     assert set(matcher.engine.get_held_rows().tolist()) >= {2, 3, 4}
     matcher = restored(matcher.prepared, matcher.snapshot())
     assert matcher.next_timer() == 9
@@ -179,7 +179,7 @@ def test_what_an_earlier_match_uses_up_is_dropped_at_once():
     assert matcher.process(events).num_rows == 0
     more = pa.table({"t": [5], "type": ["C"], "x": [1]})
     assert ends(matcher.process(more)) == [(0, 5)]
-    assert matcher.partial_matches == matcher.engine.state.partial_matches  # (2, 4) is gone
+    assert matcher.usage.partial_matches == matcher.engine.state.partial_matches  # (2, 4) is gone
 
 
 def test_a_match_that_ends_later_waits_for_one_that_is_undecided():

@@ -70,8 +70,8 @@ def streamed(
                 saved = matcher.snapshot()
                 matcher = matcher_of(row_pattern, table, order)
                 matcher.restore(saved)
-            assert matcher.state_bytes >= 0
-            assert matcher.partial_matches >= 0
+            assert matcher.usage.state_bytes >= 0
+            assert matcher.usage.partial_matches >= 0
         found.append(matcher.on_watermark(math.inf))
     except SkipError:
         return NO_WAY_ON

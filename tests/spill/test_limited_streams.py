@@ -45,7 +45,7 @@ def test_memory_is_bounded_and_nothing_is_lost(query, evict, monkeypatch):
 
     def watched(self):
         found = shrunk(self)
-        most.append(self.held_bytes)
+        most.append(self.usage.held_bytes)
         return found
 
     monkeypatch.setattr(SpillingMatcher, "_shrink", watched)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import serialize_table
 from ensue.runtime.tasks import task_state as task_shelf
 from ensue.runtime.tasks.micro_batch import run_task
@@ -47,7 +48,7 @@ class OfSize:
     """A task of which only the size matters."""
 
     def __init__(self, size: int) -> None:
-        self.state_bytes = size
+        self.usage = Usage(0, size)
 
     def snapshot(self) -> bytes:
         return b"x"

@@ -119,13 +119,13 @@ def test_one_that_is_cancelled_loses_its_state():
     events = random_events(Random(3), 40)
     matcher = matcher_of(shape_of_stream(events, PLAIN), {"a": KLEENE.format(-1, -2, -1)})
     matcher.process(StageInput.from_events(events))[0]
-    assert matcher.partial_matches > 0
+    assert matcher.usage.partial_matches > 0
     matcher.subscription_set.take(SubscriptionChange.add("b", KLEENE.format(0, 0, 0)), 2)
     matcher.subscription_set.take(SubscriptionChange.cancel("a"), 3)
     matcher.version = 3
     matcher.drop_cancelled()
     matcher.on_watermark(0)
-    assert matcher.partial_matches == 0
+    assert matcher.usage.partial_matches == 0
     assert not any(len(engine.held_rows) for engine in matcher.engines)
     assert list(matcher.subscription_set.patterns.members) == ["b"]
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
+from ensue.engine.memory_budget import Usage
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeKind
 from ensue.operators.subscriptions.catalog.version_pins import pin_version
@@ -125,12 +126,8 @@ class Counting:
         return None
 
     @property
-    def partial_matches(self):
-        return len(self.counts)
-
-    @property
-    def state_bytes(self):
-        return len(self.snapshot())
+    def usage(self):
+        return Usage(len(self.counts)).add_bytes(len(self.snapshot()))
 
     def snapshot(self):
         return json.dumps([self.counts, self.version]).encode()

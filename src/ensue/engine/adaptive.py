@@ -19,6 +19,7 @@ from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
+from ensue.engine.memory_budget import Usage
 from ensue.engine.program import Program
 from ensue.engine.reference_engine import find_used_columns
 from ensue.engine.sampling import PlannedQuery, sample_statistics
@@ -335,12 +336,8 @@ class AdaptiveEngine:
             recent.restore(deserialize_table(blobs["recent"]), rows, self.engine.rows)
 
     @property
-    def state_bytes(self) -> int:
-        return self.engine.state_bytes + self._recent.nbytes + self._numbers.rows.nbytes
-
-    @property
-    def held_bytes(self) -> int:
-        return self.engine.held_bytes + self._recent.nbytes + self._numbers.rows.nbytes
+    def usage(self) -> Usage:
+        return self.engine.usage.add_bytes(self._recent.nbytes + self._numbers.rows.nbytes)
 
     def get_held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending.
@@ -348,10 +345,6 @@ class AdaptiveEngine:
         A new plan may hold events that its predecessor had already ruled out.
         """
         return self._retained.filter_held(self._numbers.in_stream(self.engine.get_held_rows()))
-
-    @property
-    def partial_matches(self) -> int:
-        return self.engine.partial_matches
 
     def next_timer(self) -> float | None:
         return self.engine.next_timer()

@@ -16,7 +16,7 @@ from ensue.codegen.user_functions import name_failing_operator
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.match_output import compute_list_bytes, concat_matches, read_output
 from ensue.engine.match_selection import OrderedSkipStrategy, create_skip_strategy
-from ensue.engine.memory_budget import MemoryBudget, TableAllocator, evict_keys, evict_strings
+from ensue.engine.memory_budget import MemoryBudget, TableAllocator, Usage, evict_keys, evict_strings, sum_usage
 from ensue.engine.program import Program
 from ensue.engine.scan import Scan, ScannedBatch
 from ensue.options import UNLIMITED, Limits
@@ -118,7 +118,7 @@ class Engine:
             matches = self._deliver(scanned.key, self.rows - len(scanned.mask))
             self._compact_if_it_pays()
         except MemoryError:
-            raise self.room.allowance.build_allocation_error(self.room.compute_usage()) from None
+            raise self.room.allowance.build_allocation_error(self.room.build_request()) from None
         return matches
 
     def _take(self, scanned: ScannedBatch, keys: int, events: pa.Table | None) -> None:
@@ -385,20 +385,12 @@ class Engine:
         return {"labels": labels, "scan": self.scan.counts.to_json(), "found": self.found}
 
     @property
-    def state_bytes(self) -> int:
-        """The approximate size of the serialized state."""
-        scan = self.scan
-        size = self.state.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
-        size += sum(inner.state_bytes for inner in self.inner)
-        return size + self.waiting_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory of tables (including spare capacity) and codes, in bytes."""
-        scan = self.scan
-        size = sum(table.nbytes for table in self.state.tables.values())
-        size += scan.keys.nbytes + scan.strings.nbytes + self.waiting_bytes
-        return size + sum(inner.engine.held_bytes for inner in self.inner)
+    def usage(self) -> Usage:
+        """What the engine holds; of inner patterns only the bytes."""
+        scan, inner = self.scan, sum_usage(matcher.usage for matcher in self.inner)
+        saved = self.state.saved_size(len(scan.keys)) + inner.state_bytes
+        codes = scan.keys.nbytes + scan.strings.nbytes + self.waiting_bytes
+        return Usage(self.partial_matches, saved, self.state.nbytes + inner.held_bytes).add_bytes(codes)
 
     @property
     def waiting_bytes(self) -> int:

@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -108,8 +109,32 @@ def get_machine_memory() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryUsage:
-    """The memory usage of a matcher after the next step, and its position in the stream."""
+class Usage:
+    """What a matcher holds."""
+
+    partial_matches: int = 0
+    state_bytes: int = 0  # approximate size of `snapshot()`
+    held_bytes: int = 0  # memory in use, with spare capacity
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.partial_matches + other.partial_matches,
+            self.state_bytes + other.state_bytes,
+            self.held_bytes + other.held_bytes,
+        )
+
+    def add_bytes(self, size: int) -> "Usage":
+        """The usage with a buffer of `size` bytes that is part of the state."""
+        return Usage(self.partial_matches, self.state_bytes + size, self.held_bytes + size)
+
+
+def sum_usage(usages: Iterable[Usage]) -> Usage:
+    return sum(usages, Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest:
+    """What a matcher will hold after the next step, and its position in the stream."""
 
     partial_matches: int
     matches: int  # returned and still counted
@@ -148,7 +173,7 @@ class MemoryBudget:
         counts = (self.limits.max_matches, self.limits.max_partial_matches)
         return math.isinf(self.size) and counts == (None, None)
 
-    def ask(self, held: MemoryUsage) -> None:
+    def ask(self, held: MemoryRequest) -> None:
         """Raise LimitError if a matcher exceeds its limits."""
         most, partial = self.limits.max_matches, self.limits.max_partial_matches
         if most is not None and held.matches > most:
@@ -159,21 +184,21 @@ class MemoryBudget:
         if held.size > self.size:
             raise self._error(f"needs {format_size(held.size)}, {self._format_limit()}", held)
 
-    def full(self, held: MemoryUsage) -> LimitError:
+    def full(self, held: MemoryRequest) -> LimitError:
         """The error for a table that cannot grow."""
         return self._error(f"needs more than {MOST_ROWS:,} rows in a table", held)
 
-    def build_allocation_error(self, held: MemoryUsage) -> LimitError:
+    def build_allocation_error(self, held: MemoryRequest) -> LimitError:
         """The error when the system refuses to allocate memory, as under `ulimit -v`."""
         return self._error("needs more memory than the system gives this process", held)
 
-    def most_matches(self, width: int, held: MemoryUsage) -> int:
+    def most_matches(self, width: int, held: MemoryRequest) -> int:
         """How many matches of `width` numbers a kernel may write before it asks again."""
         most = self.limits.max_matches
         left = math.inf if most is None else most - held.matches + 1
         return int(min(max(left, 0), self.most_entries(width, held)))
 
-    def most_entries(self, width: int, held: MemoryUsage) -> int:
+    def most_entries(self, width: int, held: MemoryRequest) -> int:
         """How many rows of `width` numbers tables may hold; growing one needs twice its size."""
         room = max(self.size - held.size, 0) / (16 * max(1, width))
         return int(min(room, MOST_ROWS))
@@ -185,7 +210,7 @@ class MemoryBudget:
             return int(min(partial, room))
         return None if math.isinf(room) else int(room)
 
-    def too_many(self, held: MemoryUsage) -> LimitError:
+    def too_many(self, held: MemoryRequest) -> LimitError:
         """The error of the reference, which enumerates all bindings."""
         return self._error(
             f"has more than {held.partial_matches:,} ways to arrange its events, and the reference path lists them all",
@@ -200,7 +225,7 @@ class MemoryBudget:
         shared = ", shared by its cores" if limits.per_core else ""
         return f"and it may take {format_size(self.size)} ({share}{shared})"
 
-    def _error(self, problem: str, held: MemoryUsage) -> LimitError:
+    def _error(self, problem: str, held: MemoryRequest) -> LimitError:
         from ensue.printing.pattern_printer import format_query
 
         text = self._query.text or format_query(self._query)
@@ -276,11 +301,10 @@ class TableAllocator:
         """Continue the counts of another engine of the same query."""
         self.matches, self.size, self.elsewhere = other.matches, other.size, other.elsewhere
 
-    def compute_usage(self, more: float = 0.0) -> MemoryUsage:
-        """The memory usage of the engine after allocating `more` bytes."""
+    def build_request(self, more: float = 0.0) -> MemoryRequest:
+        """What the engine holds after allocating `more` bytes."""
         engine = self.engine
-        tables = sum(table.nbytes for table in engine.state.tables.values())
-        tables += engine.waiting_bytes
+        tables = engine.state.nbytes + engine.waiting_bytes
         # concatenating matches needs twice their size
         size, matches = tables + 2 * (self.size + self.waiting_size), self.matches + self.waiting
         elsewhere = self.elsewhere
@@ -288,18 +312,18 @@ class TableAllocator:
             usage, part = self.shared
             in_other_parts, found = usage.report(part, size, matches)
             elsewhere, matches = elsewhere + in_other_parts, matches + found
-        return MemoryUsage(
+        return MemoryRequest(
             engine.partial_matches, matches, size + elsewhere + more, *(self.at or (engine.rows - 1, engine.now))
         )
 
     def ask(self, more: float = 0.0) -> None:
         """Raise LimitError if the engine may not allocate `more` bytes."""
         if not self.allowance.unlimited:
-            self.allowance.ask(self.compute_usage(more))
+            self.allowance.ask(self.build_request(more))
 
     def allow(self) -> None:
         """Set the table sizes up to which the kernel may grow tables itself."""
-        state, held = self.engine.state, self.compute_usage()
+        state, held = self.engine.state, self.build_request()
         tables, meta = state.tables, state.meta
         meta[STOP] = 0
         meta[MOST_OUT] = self.allowance.most_matches(tables["O"].shape[1], held)
@@ -326,7 +350,7 @@ class TableAllocator:
         elif code == STOPPED:  # the kernel reached the sizes set by `allow`
             self.drain()
             self.ask(max(2.0 * t.nbytes for t in tables.values()))
-            raise self.allowance.full(self.compute_usage())
+            raise self.allowance.full(self.build_request())
         else:
             state.make_room(RoomRequest(code, now, row, again), self)
         self.at = None
@@ -341,7 +365,7 @@ class TableAllocator:
         tables = [state.tables[name] for name in names]
         self.ask(2.0 * sum(table.nbytes for table in tables))
         if 2 * len(tables[0]) > MOST_ROWS:
-            raise self.allowance.full(self.compute_usage())
+            raise self.allowance.full(self.build_request())
         state.grow(*names)
 
 

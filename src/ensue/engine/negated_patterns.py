@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ensue.analyzer.interval_negation import get_interval_ends
 from ensue.codegen.absence import NestedMatches
+from ensue.engine.memory_budget import Usage
 from ensue.engine.reference_engine import ReferenceEngine, bindings_to_matches
 from ensue.engine.scan import Scan, to_arrays
 from ensue.engine.state_format import (
@@ -115,9 +116,9 @@ class InnerPatternMatcher:
             self._hold(self._events, self._rows)
 
     @property
-    def state_bytes(self) -> int:
+    def usage(self) -> Usage:
         events = 0 if self._events is None else self._events.nbytes
-        return int(self.engine.state_bytes + events + self._rows.nbytes)
+        return self.engine.usage.add_bytes(events + self._rows.nbytes)
 
     def snapshot(self) -> bytes:
         blobs = {"engine": self.engine.snapshot()}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ensue.analyzer.interval_negation import get_interval_ends
 from ensue.analyzer.user_operators import get_read_columns
 from ensue.engine.interval_negation import matches_to_arrays
-from ensue.engine.memory_budget import WAY_BYTES, MemoryBudget, MemoryUsage
+from ensue.engine.memory_budget import WAY_BYTES, MemoryBudget, MemoryRequest, Usage
 from ensue.engine.reference_events import (
     AbsenceIntervals,
     Key,
@@ -211,7 +211,7 @@ class ReferenceEngine:
         returned = [b for b in selected if having is None or compute_value(having, b) is True]
         self._kept += len(returned)
         size = self._kept * WAY_BYTES + self._elsewhere
-        self.allowance.ask(MemoryUsage(len(events), self._kept, size, mark.rows - 1, self.now))
+        self.allowance.ask(MemoryRequest(len(events), self._kept, size, mark.rows - 1, self.now))
         return returned
 
     def _window(self, events: Sequence[Event], mark: StreamPosition) -> RetentionWindow:
@@ -240,7 +240,7 @@ class ReferenceEngine:
             return find_matches(self._query, events, fired, most)
         except TooManyBindings as error:
             ways = most or 0
-            held = MemoryUsage(ways, self._kept, ways * WAY_BYTES, error.position, self.now)
+            held = MemoryRequest(ways, self._kept, ways * WAY_BYTES, error.position, self.now)
             raise self.allowance.too_many(held) from None
 
     def set_foreign_memory(self, size: float) -> None:
@@ -362,19 +362,11 @@ class ReferenceEngine:
         return np.union1d(self._aside.rows, self._held.rows)
 
     @property
-    def partial_matches(self) -> int:
-        """The number of held events: the reference has no partial matches."""
-        return len(self.get_held_rows())
-
-    @property
-    def state_bytes(self) -> int:
-        """The memory of the held events, in bytes."""
+    def usage(self) -> Usage:
+        """The held events: the reference has no partial matches."""
         tables = (self._held.table, self._aside.table)
-        return sum(int(table.nbytes) for table in tables if table is not None)
-
-    @property
-    def held_bytes(self) -> int:
-        return self.state_bytes
+        size = sum(int(table.nbytes) for table in tables if table is not None)
+        return Usage(len(self.get_held_rows()), size, size)
 
     def next_timer(self) -> float | None:
         match self._query.within:

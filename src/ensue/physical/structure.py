@@ -191,6 +191,11 @@ class StateTables:
         sizes |= {name: int(self.meta[rows.top]) for name, rows in self.listed.items()}
         return {name: table[: sizes.get(name, len(table))] for name, table in self.tables.items() if name != "O"}
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of all tables, with spare capacity."""
+        return sum(table.nbytes for table in self.tables.values())
+
     def saved_size(self, keys: int) -> int:
         """The approximate size of `used_parts` in bytes, with `keys` keys and without gaps."""
         size = self.meta.nbytes

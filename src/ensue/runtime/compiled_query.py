@@ -14,7 +14,7 @@ from ensue.cached import cached_property
 from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
-from ensue.engine.memory_budget import MemoryBudget, MemoryUsage
+from ensue.engine.memory_budget import MemoryBudget, MemoryRequest
 from ensue.engine.program import Program
 from ensue.engine.scan import Scan
 from ensue.ir.canonical_form import compute_fingerprint
@@ -156,7 +156,7 @@ def check_result_size(prepared: CompiledQuery, matches: Matches, events: pa.Tabl
     if matches.count > FEW_EVENTS and not chosen_from:
         whole_of = prepared.shape.get_event_columns(query)
         size = matches.nbytes + estimate_result_bytes(matches, events, query, whole_of)
-        held = MemoryUsage(0, matches.number, size, events.num_rows - 1, None)
+        held = MemoryRequest(0, matches.number, size, events.num_rows - 1, None)
         MemoryBudget(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
 
 

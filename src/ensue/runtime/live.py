@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ensue.engine.interrupts import allow_interrupts
+from ensue.engine.memory_budget import sum_usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import EventError, StateError
 from ensue.runtime.event_buffer import StreamOrder
@@ -135,17 +136,16 @@ class LiveWorkload:
 
     @property
     def counts(self) -> LiveCounters:
-        matchers = self.matchers
-        size = self.order.nbytes + sum(m.state_bytes for m in matchers)
-        spilled = [get_spill_counters(matcher) for matcher in matchers]
+        usage = sum_usage(matcher.usage for matcher in self.matchers)
+        spilled = [get_spill_counters(matcher) for matcher in self.matchers]
         return LiveCounters(
             self.events,
             self.late,
             self.dropped,
             self.matches,
-            sum(m.partial_matches for m in matchers),
+            usage.partial_matches,
             self.order.waiting.num_rows,
-            size,
+            self.order.nbytes + usage.state_bytes,
             sum(counters.misses for counters in spilled),
             sum(counters.keys for counters in spilled),
             sum(counters.bytes for counters in spilled),

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.engine.engine import Engine
+from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.projection.match_order import RANK, rank_matches
@@ -112,17 +113,8 @@ class LiveMatcher:
         return self.engine.next_timer()
 
     @property
-    def partial_matches(self) -> int:
-        return self.engine.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        return int(self.engine.state_bytes) + self.store.nbytes
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory in use."""
-        return self.engine.held_bytes + self.store.nbytes
+    def usage(self) -> Usage:
+        return self.engine.usage.add_bytes(self.store.nbytes)
 
     def snapshot(self) -> bytes:
         self.store.keep(self.engine.get_held_rows())
@@ -156,12 +148,8 @@ class CompositeMatcher(Generic[M]):
         return min(times, default=None)
 
     @property
-    def partial_matches(self) -> int:
-        return sum(m.partial_matches for m in self.matchers)
-
-    @property
-    def state_bytes(self) -> int:
-        return sum(m.state_bytes for m in self.matchers)
+    def usage(self) -> Usage:
+        return sum_usage(m.usage for m in self.matchers)
 
     def snapshot(self) -> bytes:
         return pack_state({}, {}, {str(k): m.snapshot() for k, m in enumerate(self.matchers)})
@@ -179,10 +167,6 @@ class CompositeLiveMatcher(CompositeMatcher[LiveMatcher]):
 
     def __init__(self, queries: Sequence[CompiledQuery]) -> None:
         super().__init__([LiveMatcher(query) for query in queries])
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(m.held_bytes for m in self.matchers)
 
     def drop(self, events: pa.Table) -> bool:
         """Drops the state of the keys of some events; False: it has to be rebuilt."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.engine.memory_budget import Usage
 from ensue.ir.query import Query
 from ensue.options import Limits
 from ensue.projection.match_order import get_named_columns
@@ -49,12 +50,8 @@ class Matcher(Protocol[MatcherInput, MatcherOutput]):
         """The watermark after which `advance` returns matches or drops state; None: none."""
 
     @property
-    def partial_matches(self) -> int:
-        """The number of partial matches in memory."""
-
-    @property
-    def state_bytes(self) -> int:
-        """The approximate size of `save()`."""
+    def usage(self) -> Usage:
+        """What it holds now."""
 
     def snapshot(self) -> bytes:
         """Serialized state."""

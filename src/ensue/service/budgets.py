@@ -94,19 +94,19 @@ class ResourceQuotas:
             self._since, self._seen_bytes = now, 0
             self._spent.clear()
             self.matching.forget_seconds()
-        size, most = self.matching.state_bytes, self._least(db, "memory_per_user")
+        size, most = self.matching.usage.state_bytes, self._least(db, "memory_per_user")
         memory = size > max(most, self._seen_bytes * _GROWN)
         new, most = self.matching.seconds, self._least(db, "seconds_per_minute")
         over = new + sum(self._spent.values()) > most and new >= most * (_GROWN - 1)
         slow = over and subscription_store.have_several_users(db)
         if not memory and not slow:
             return
-        usage = self.matching.usage()  # expensive: measures every subscription
+        measured = self.matching.measure_subscriptions()  # expensive: measures every subscription
         self._seen_bytes = size
-        for name, spent in usage.seconds.items():
+        for name, spent in measured.seconds.items():
             self._spent[int(name)] += spent
         if memory:
-            held = {int(name): size for name, size in usage.bytes.items()}
+            held = {int(name): size for name, size in measured.bytes.items()}
             reason = "partial matches of its user take {held:,.0f} bytes, and {most:,} is the "
             self._pause_largest(db, held, "memory_per_user", reason + "limit {limit}")
         if slow:

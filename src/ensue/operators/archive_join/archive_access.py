@@ -244,7 +244,7 @@ class EagerAccess(GroupedAccess):
 
     @property
     def nbytes(self) -> int:
-        return sum(_size(table) for table in self.stored) + self.matcher.state_bytes
+        return sum(_size(table) for table in self.stored) + self.matcher.usage.state_bytes
 
     def snapshot(self) -> bytes:
         blobs = {"found": serialize_table(self._concat()), "matcher": self.matcher.snapshot()}

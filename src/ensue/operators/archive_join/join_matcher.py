@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.ir.archive_join import JoinKind
@@ -245,17 +246,11 @@ class ArchiveJoinMatcher:
         return min(times, default=None)
 
     @property
-    def partial_matches(self) -> int:
+    def usage(self) -> Usage:
         """The partial matches of the live queries, and the waiting live matches."""
-        waiting = sum(table.num_rows for table in self.waiting)
-        return int(self.live.partial_matches + waiting)
-
-    @property
-    def state_bytes(self) -> int:
-        waiting = sum(int(table.nbytes) for table in self.waiting)
-        recent = sum(past.nbytes for past in self.archived.values())
-        kept = sum(access.nbytes for access in self._accesses)
-        return self.live.state_bytes + waiting + recent + kept
+        waiting = Usage(sum(int(table.num_rows) for table in self.waiting))
+        buffers = (*self.waiting, *self.archived.values(), *self._accesses)
+        return (self.live.usage + waiting).add_bytes(sum(int(buffer.nbytes) for buffer in buffers))
 
     def snapshot(self) -> bytes:
         archived = {name: past.snapshot() for name, past in self.archived.items() if past.own}

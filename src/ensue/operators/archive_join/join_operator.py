@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ensue.archives.archive import Archive
 from ensue.cached import cached_property
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
@@ -305,12 +306,8 @@ class ArchiveWriterMatcher:
         return self.past.hand_over(rescale(now), rows, None if age is None else rescale(age))
 
     @property
-    def partial_matches(self) -> int:
-        return self.inner.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        return self.inner.state_bytes + self.past.nbytes
+    def usage(self) -> Usage:
+        return self.inner.usage.add_bytes(self.past.nbytes)
 
     def snapshot(self) -> bytes:
         header, events = self.past.snapshot()

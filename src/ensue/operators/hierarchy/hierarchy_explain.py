@@ -286,7 +286,7 @@ class _CountingMatcher(HierarchyMatcher):
         def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
             began = perf_counter()
             events = step(layer, lower)
-            counts, partial = self.counted[layer.name], layer.matcher.engine.partial_matches
+            counts, partial = self.counted[layer.name], layer.matcher.engine.usage.partial_matches
             counts.seconds += perf_counter() - began
             counts.matches += events.num_rows
             counts.most_partial = max(counts.most_partial, partial)

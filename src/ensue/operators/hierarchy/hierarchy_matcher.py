@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION
@@ -149,9 +150,8 @@ class BufferedLayer:
         return (self.matcher, *self.timeouts)
 
     @property
-    def state_bytes(self) -> int:
-        held = sum(matcher.state_bytes for matcher in self.matchers)
-        return held + sum(int(p.nbytes) for p in self.waiting)
+    def usage(self) -> Usage:
+        return sum_usage(m.usage for m in self.matchers).add_bytes(sum(int(p.nbytes) for p in self.waiting))
 
     def snapshot(self) -> bytes:
         blobs = {"matcher": self.matcher.snapshot()}
@@ -264,12 +264,8 @@ class HierarchyMatcher:
             matcher.engine.set_foreign_memory(size)
 
     @property
-    def partial_matches(self) -> int:
-        return sum(m.engine.partial_matches for layer in self.layers for m in layer.matchers)
-
-    @property
-    def state_bytes(self) -> int:
-        return self._positions.nbytes + sum(layer.state_bytes for layer in self.layers)
+    def usage(self) -> Usage:
+        return sum_usage(layer.usage for layer in self.layers).add_bytes(self._positions.nbytes)
 
     def snapshot(self) -> bytes:
         header, arrays = self._positions.snapshot()

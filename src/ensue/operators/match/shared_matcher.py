@@ -2,11 +2,13 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from ensue.engine.engine import FEW_CODES, Engine
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import VERSION_MEANING, check_signature_version, pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.operators.match.shared_engine import (
@@ -183,21 +185,12 @@ class SharedMatcher:
         return min(times, default=None)
 
     @property
-    def partial_matches(self) -> int:
-        return sum(w.engine.partial_matches for w in self.shared_engines)
-
-    @property
-    def state_bytes(self) -> int:
-        size = self.store.nbytes
+    def usage(self) -> Usage:
+        total = Usage().add_bytes(self.store.nbytes)
         for watcher, numbers in zip(self.shared_engines, self.numbers, strict=True):
-            if not is_empty(watcher):
-                size += int(watcher.engine.state_bytes + 2 * numbers.own.nbytes)
-        return size
-
-    @property
-    def held_bytes(self) -> int:
-        size = sum(w.engine.held_bytes for w in self.shared_engines)
-        return size + self.store.nbytes + sum(2 * n.own.nbytes for n in self.numbers)
+            usage = watcher.engine.usage.add_bytes(2 * numbers.own.nbytes)
+            total += replace(usage, state_bytes=0) if is_empty(watcher) else usage
+        return total
 
     def snapshot(self) -> bytes:
         """Returns the state as bytes for `restore`, without engines that hold nothing."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.engine.memory_budget import get_machine_memory
+from ensue.engine.memory_budget import Usage, get_machine_memory
 from ensue.engine.row_match.row_partitions import Partitions, find_sort_order
 from ensue.engine.row_match.search import RowMatchFinder, SearchState, within_to_ticks
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
@@ -351,7 +351,7 @@ class RowPatternMatcher:
             self._rows.keep(alive)
 
     def _check_memory(self) -> None:
-        size = self.state_bytes
+        size = self._count_bytes()
         if size > self._most:
             raise LimitError(
                 f"the clause keeps {format_size(size)} of rows, and {format_size(self._most)} are "
@@ -372,14 +372,13 @@ class RowPatternMatcher:
         return None if earliest == self._never or math.isinf(earliest) else earliest
 
     @property
-    def partial_matches(self) -> int:
-        """The number of partitions whose rows may still become a match."""
-        count = len(self._searches.position)
+    def usage(self) -> Usage:
+        """Partitions whose rows may still become a match are its partial matches."""
+        count, size = len(self._searches.position), self._count_bytes()
         waiting = self._rows.counts[:count] > self._searches.position
-        return int(waiting.sum()) + int(self._tied.num_rows)
+        return Usage(int(waiting.sum()) + int(self._tied.num_rows), size, size)
 
-    @property
-    def state_bytes(self) -> int:
+    def _count_bytes(self) -> int:
         searches = self._searches.save_searches(len(self._keys)).values()
         held: int = self._rows.nbytes + self._keys.nbytes + int(self._tied.nbytes)
         return held + sum(int(array.nbytes) for array in searches) + self._twins.nbytes

@@ -117,7 +117,7 @@ _STEPS = 40  # of the bisection
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SubscriptionUsage:
     """The memory and CPU time of subscriptions, by name."""
 
     bytes: Mapping[str, float] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ensue.engine.memory_budget import Usage
 from ensue.errors import LimitError, StateError
 from ensue.kernels import network_tables
 from ensue.kernels.network import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, run_network
@@ -210,9 +211,12 @@ class NetworkState:
         self._kept = instance_count
 
     @property
-    def partial_matches(self) -> int:
-        """The number of held values, including those that the next compaction drops."""
-        return int(self.held.counted[1])
+    def usage(self) -> Usage:
+        """The held values, with those that the next compaction drops."""
+        instances, cells, timers = (int(n) for n in self.held.counted[:3])
+        events = sum(array.nbytes for array in self.events)
+        tables = sum(array.nbytes for array in self.held)
+        return Usage(cells, 80 * instances + 12 * cells + 16 * timers + events, tables + events)
 
     def shares(self) -> dict[int, float]:
         """Returns how many values each subscription holds, by number; shared ones are divided."""
@@ -228,12 +232,6 @@ class NetworkState:
     def held_rows(self) -> Ints:
         """The rows of the stream that later matches may contain."""
         return self.events.position
-
-    @property
-    def state_bytes(self) -> int:
-        """The approximate size of a snapshot, without spare rows."""
-        instances, cells, timers = (int(n) for n in self.held.counted[:3])
-        return 80 * instances + 12 * cells + 16 * timers + sum(a.nbytes for a in self.events)
 
     def next_timer(self) -> float | None:
         """Returns the time after which something is decided without events."""

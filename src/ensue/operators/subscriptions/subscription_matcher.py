@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.engine.memory_budget import get_machine_memory
+from ensue.engine.memory_budget import Usage, get_machine_memory, sum_usage
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.kernels import hashing
 from ensue.kernels.network_tables import NetworkEvents
-from ensue.operators.subscriptions.member_registry import Member, Usage
+from ensue.operators.subscriptions.member_registry import Member, SubscriptionUsage
 from ensue.operators.subscriptions.network_state import NetworkMatches, NetworkState
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.operators.subscriptions.template_engine import PairRows, TemplateEngine, TemplateMatches
@@ -163,7 +163,7 @@ class SubscriptionMatcher:
 
     @property
     def seconds(self) -> float:
-        """The CPU time since the last `usage`, without compilation."""
+        """The CPU time since the last `measure_subscriptions`, without compilation."""
         return sum(engine.meter.seconds for engine in self.engines)
 
     def forget_seconds(self) -> None:
@@ -171,7 +171,7 @@ class SubscriptionMatcher:
         for engine in self.engines:
             engine.meter.seconds = 0.0
 
-    def usage(self) -> Usage:
+    def measure_subscriptions(self) -> SubscriptionUsage:
         """Returns the memory of each subscription, and its CPU time since the last call.
 
         Those of shared nodes and plans are divided in proportion to what subscriptions hold.
@@ -181,20 +181,15 @@ class SubscriptionMatcher:
         for engine in self.engines:
             spent, engine.meter.seconds = engine.meter.seconds, 0.0
             shares = self._list_shares(engine)
-            total = sum(shares.values())
+            total, size = sum(shares.values()), engine.usage.state_bytes
             for name, share in shares.items():
-                sizes[name] += share / total * engine.state_bytes
+                sizes[name] += share / total * size
                 seconds[name] += share / total * spent
-        return Usage(sizes, seconds)
+        return SubscriptionUsage(sizes, seconds)
 
     @property
-    def partial_matches(self) -> int:
-        return sum(engine.partial_matches for engine in self.engines)
-
-    @property
-    def state_bytes(self) -> int:
-        """The approximate size of `save`'s result."""
-        return sum(engine.state_bytes for engine in self.engines) + self.store.nbytes
+    def usage(self) -> Usage:
+        return sum_usage(engine.usage for engine in self.engines).add_bytes(self.store.nbytes)
 
     # ---------------------------------------------------------------------------- events
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.engine.engine import FEW_CODES, Engine
+from ensue.engine.memory_budget import Usage
 from ensue.operators.subscriptions.member_registry import CpuMeter, estimate_shares
 from ensue.operators.subscriptions.query_template import QueryTemplate
 from ensue.operators.subscriptions.template_table import PatternMember, TemplateTable
@@ -93,7 +94,7 @@ class TemplateEngine:
     def shares(self) -> dict[int, float]:
         """Returns the share of each subscription, by key, in the state of the engine."""
         keys, events = np.unique(self.held.keys, return_counts=True)
-        parts = estimate_shares(events.astype(np.float64), float(self.partial_matches))
+        parts = estimate_shares(events.astype(np.float64), float(self.usage.partial_matches))
         return dict(zip(keys.tolist(), parts.tolist(), strict=True))
 
     @property
@@ -103,13 +104,8 @@ class TemplateEngine:
         return isinstance(engine, Engine) and engine.is_blank and engine.scan.known <= FEW_CODES
 
     @property
-    def partial_matches(self) -> int:
-        return self.engine.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        """The approximate size of a snapshot."""
-        return int(self.engine.state_bytes) + 3 * self.held.own.nbytes
+    def usage(self) -> Usage:
+        return self.engine.usage.add_bytes(3 * self.held.own.nbytes)
 
     @property
     def held_rows(self) -> Ints:

@@ -6,7 +6,7 @@ Keys that were restored at the same time have a matcher of their own: they are a
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.engine.memory_budget import get_machine_memory
+from ensue.engine.memory_budget import Usage, get_machine_memory, sum_usage
 from ensue.options import Limits
 from ensue.runtime.stage import StageInput, StageMatcher
 from ensue.schema import ValueKind
@@ -207,8 +207,6 @@ class ReplayableMatcher(StageMatcher, Protocol):
 
     def replay(self, events: pa.Table, now: float | None, /) -> None: ...
     def drop(self, events: pa.Table, /) -> bool: ...
-    @property
-    def held_bytes(self) -> int: ...
 
 
 @dataclass
@@ -224,7 +222,7 @@ class KeyCohorts:
         self.fresh = fresh
         self.place = np.zeros(0, np.int32)  # by code: the cohort; negative: none
         self._all = [_Cohort(fresh(), 0)]
-        self._base = self._all[0].matcher.held_bytes  # of a matcher without events
+        self._base = self._all[0].matcher.usage.held_bytes  # of a matcher without events
 
     @property
     def first(self) -> ReplayableMatcher:
@@ -256,13 +254,10 @@ class KeyCohorts:
         return min(times, default=None)
 
     @property
-    def partial_matches(self) -> int:
-        return sum(cohort.matcher.partial_matches for cohort in self._all)
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that depends on events."""
-        return sum(max(0, cohort.matcher.held_bytes - self._base) for cohort in self._all)
+    def usage(self) -> Usage:
+        """The usage that depends on events."""
+        usages = [cohort.matcher.usage for cohort in self._all]
+        return sum_usage(replace(usage, held_bytes=max(0, usage.held_bytes - self._base)) for usage in usages)
 
     def add(self, codes: Codes, events: pa.Table, resident: ResidentKeys, now: float | None) -> list[Tables]:
         """Restores keys from their events, which are resident already.

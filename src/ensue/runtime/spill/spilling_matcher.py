@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.engine.memory_budget import Usage
 from ensue.errors import LimitError
 from ensue.options import EVICTION_POLICIES, Limits, format_size
 from ensue.runtime.compiled_query import CompiledQuery
@@ -108,7 +109,7 @@ class SpillingMatcher:
         count = events.num_rows
         if not count:
             return ()
-        width = max(1.0, events.nbytes / count, self.held_bytes / max(1, len(self._resident)))
+        width = max(1.0, events.nbytes / count, self.usage.held_bytes / max(1, len(self._resident)))
         size = int(min(max(FEW_ROWS, self.bound.bytes * PIECE / width), 1 << 20))
         if self.bound.keys is not None:
             size = max(1, self.bound.keys)
@@ -201,14 +202,9 @@ class SpillingMatcher:
         size = int(min(max(FEW_KEYS, self.bound.bytes * BATCH / width), 1 << 20))
         return [codes[k : k + size] for k in range(0, len(codes), size)]
 
-    @property
-    def held_bytes(self) -> int:
-        """The memory that depends on events."""
-        return self._cohorts.held_bytes + self._resident.nbytes
-
     def _exceeds_bound(self) -> bool:
         keys = self.bound.keys
-        if self.held_bytes > self.bound.bytes:
+        if self.usage.held_bytes > self.bound.bytes:
             return True
         return keys is not None and len(np.unique(self._resident.codes)) > keys
 
@@ -227,8 +223,9 @@ class SpillingMatcher:
         keys, known = self.bound.keys, self._resident.codes
         if keys is not None and len(np.union1d(known, codes)) > keys:
             return True
-        self._incoming_bytes = 1.25 * rows * self.held_bytes / len(known)  # tables double
-        return self.held_bytes + self._incoming_bytes > self.bound.bytes
+        held = self.usage.held_bytes
+        self._incoming_bytes = 1.25 * rows * held / len(known)  # tables double
+        return held + self._incoming_bytes > self.bound.bytes
 
     def _evict(self, needed: Codes = NO_CODES) -> list[Tables]:
         """Spills the keys with the lowest scores, except those that are about to get events."""
@@ -263,7 +260,7 @@ class SpillingMatcher:
 
     def _count_surplus(self, keys: int, incoming: int) -> float:
         """The number of events to evict: a batch, or enough for the incoming keys."""
-        held, rows, most = self.held_bytes, len(self._resident), self.bound.bytes
+        held, rows, most = self.usage.held_bytes, len(self._resident), self.bound.bytes
         target = max(0.0, min((1 - BATCH) * most, most - self._incoming_bytes))
         surplus = rows * (1 - target / held) if held > target else 0.0
         if self.bound.keys is not None:
@@ -324,9 +321,9 @@ class SpillingMatcher:
         """Drops keys; returns the number of their partial matches."""
         codes = self._encode(keys)
         self._cohorts.grow(len(self._keys))
-        before, lost = self._cohorts.partial_matches, 0
+        before, lost = self._cohorts.usage.partial_matches, 0
         for group in self._split_keys(codes[self._spilled.holds(codes)]):
-            lost += self._replay(self._take_spilled(group)[0]).partial_matches
+            lost += self._replay(self._take_spilled(group)[0]).usage.partial_matches
         is_dropped = np.isin(self._resident.codes, codes)
         if is_dropped.any():
             rows = np.flatnonzero(is_dropped)
@@ -335,12 +332,12 @@ class SpillingMatcher:
             if not dropped:
                 self._rebuild()
         self._cohorts.place[codes] = 0
-        return lost + before - self._cohorts.partial_matches
+        return lost + before - self._cohorts.usage.partial_matches
 
     def _refuse_large_keys(self, rows: Codes, count: Codes) -> None:
         """Raises a LimitError if the largest key alone needs more than the limit."""
         largest = int(count.argmax())
-        size = self.held_bytes * float(count[largest]) / float(count.sum())
+        size = self.usage.held_bytes * float(count[largest]) / float(count.sum())
         if size <= self.bound.bytes:
             return
         row = self._resident.table.select(list(self.unit.key)).slice(int(rows[largest]), 1)
@@ -399,19 +396,15 @@ class SpillingMatcher:
             part.renumber(moved)
 
     @property
-    def partial_matches(self) -> int:
-        """Of resident keys: spilled keys are stored as events."""
-        return self._cohorts.partial_matches
-
-    @property
     def spilled(self) -> SpillCounters:
         return SpillCounters(self.misses, len(self._spilled), self._spilled.bytes)
 
     @property
-    def state_bytes(self) -> int:
-        """The approximate size of `save()`."""
-        plain = 0 if self._unknown_before is None else self._cohorts.first.state_bytes
-        return self._resident.nbytes + self._spilled.bytes + plain
+    def usage(self) -> Usage:
+        """The usage that depends on events; spilled keys have no partial matches, since they are stored as events."""
+        cohorts, resident = self._cohorts.usage, self._resident.nbytes
+        plain = 0 if self._unknown_before is None else self._cohorts.first.usage.state_bytes
+        return Usage(cohorts.partial_matches, resident + self._spilled.bytes + plain, cohorts.held_bytes + resident)
 
     def snapshot(self) -> bytes:
         """Serialized state, which an unlimited matcher can restore, too."""

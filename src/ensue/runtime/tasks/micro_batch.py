@@ -140,15 +140,15 @@ def run_task(
     else:
         stored.remember()
         written = 0
-    spilled = task.spilled
+    spilled, usage = task.spilled, task.usage
     counters = TaskCounters(
         events=accepted.events,
         late=accepted.late.num_rows,
         before_cut=accepted.before_cut + looked.before_cut,
         matches=task.stage.matches(found) if found else 0,
-        partial_matches=task.partial_matches,
+        partial_matches=usage.partial_matches,
         waiting=task.waiting_events,
-        state_bytes=task.state_bytes,
+        state_bytes=usage.state_bytes,
         written_bytes=written,
         rebuilt=int(stored.rebuilt),
         probes=looked.probes,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.options import Limits
@@ -215,10 +216,6 @@ class Task:
         return min(times) + self.stage.hold if times else None
 
     @property
-    def partial_matches(self) -> int:
-        return self.matcher.partial_matches
-
-    @property
     def spilled(self) -> SpillCounters:
         return get_spill_counters(self.matcher)
 
@@ -253,9 +250,9 @@ class Task:
             )
 
     @property
-    def state_bytes(self) -> int:
-        waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.complex_events.values())
-        return waiting + self.matcher.state_bytes
+    def usage(self) -> Usage:
+        buffers = (self.waiting, *self.complex_events.values())
+        return self.matcher.usage.add_bytes(sum(int(buffer.nbytes) for buffer in buffers))
 
     @property
     def segments(self) -> Mapping[str, Path]:

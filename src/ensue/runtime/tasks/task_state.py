@@ -24,6 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.runtime.job_fingerprint import parse_stage
@@ -87,7 +88,7 @@ class TaskCache:
         for key, live in list(islice(_live.items(), _CHECKED)):
             if live.copy is not None and not live.copy.exists():
                 del _live[key]
-        _live[stamp[:_OF_TASK]] = CachedTask(stamp, task, task.state_bytes, copy)
+        _live[stamp[:_OF_TASK]] = CachedTask(stamp, task, task.usage.state_bytes, copy)
         size = sum(live.bytes for live in _live.values())
         while len(_live) > 1 and (len(_live) > MAX_CACHED_TASKS or size > MAX_CACHED_BYTES):
             size -= _live.popitem(last=False)[1].bytes
@@ -99,7 +100,7 @@ class TaskCache:
         """
         if self.folder is None:
             return
-        if task.state_bytes >= MIN_CACHED_BYTES:
+        if task.usage.state_bytes >= MIN_CACHED_BYTES:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:
@@ -185,7 +186,7 @@ class StatefulTask(Protocol):
     @property
     def segments(self) -> Mapping[str, Path]: ...
     @property
-    def state_bytes(self) -> int: ...
+    def usage(self) -> Usage: ...
     def save_apart(self) -> bytes: ...
 
 
@@ -256,7 +257,7 @@ class StoredState(ABC, Generic[AnyTask]):
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
-        if whole or logged > max(SMALL, self.task.state_bytes):
+        if whole or logged > max(SMALL, self.task.usage.state_bytes):
             written = self._keep_segments()
             snapshot = self.task.save_apart()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]

@@ -19,11 +19,12 @@ import pyarrow as pa
 from ensue.api import Subscriptions, explain, live
 from ensue.backends.live_backend import LiveSession
 from ensue.cache_files import find_trust_problem
+from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshots
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.member_registry import Usage
+from ensue.operators.subscriptions.member_registry import SubscriptionUsage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.options import StreamOptions
@@ -237,8 +238,8 @@ class InProcessBackend(MatchBackend):
         return blamed
 
     @property
-    def state_bytes(self) -> int:
-        return sum(matcher.state_bytes for matcher in self._matchers)
+    def usage(self) -> Usage:
+        return sum_usage(matcher.usage for matcher in self._matchers)
 
     @property
     def seconds(self) -> float:
@@ -248,9 +249,9 @@ class InProcessBackend(MatchBackend):
         for matcher in self._matchers:
             matcher.forget_seconds()
 
-    def usage(self) -> Usage:
-        usages = [matcher.usage() for matcher in self._matchers]
-        return usages[0] if usages else Usage()
+    def measure_subscriptions(self) -> SubscriptionUsage:
+        measured = [matcher.measure_subscriptions() for matcher in self._matchers]
+        return measured[0] if measured else SubscriptionUsage()
 
     @property
     def save_due(self) -> bool:

@@ -7,8 +7,9 @@ from sqlite3 import Connection
 
 import pyarrow as pa
 
+from ensue.engine.memory_budget import Usage
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.member_registry import Usage
+from ensue.operators.subscriptions.member_registry import SubscriptionUsage
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.runtime.event_buffer import StreamOrder
 from ensue.service.event_columns import EventColumns
@@ -105,19 +106,19 @@ class MatchBackend(ABC):
 
     @property
     @abstractmethod
-    def state_bytes(self) -> int:
-        """Approximate size of the state of all subscriptions."""
+    def usage(self) -> Usage:
+        """What all subscriptions hold."""
 
     @property
     def seconds(self) -> float:
-        """CPU time of matching since the last `usage`; 0 if other processes spend it."""
+        """CPU time of matching since the last `measure_subscriptions`; 0 if other processes spend it."""
         return 0.0
 
     def forget_seconds(self) -> None:  # noqa: B027 - nothing to reset by default
         """Resets the CPU time."""
 
     @abstractmethod
-    def usage(self) -> Usage:
+    def measure_subscriptions(self) -> SubscriptionUsage:
         """The state size of each subscription, and the CPU time since the last call."""
 
     @abstractmethod

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ensue.backends.spark.service_stream import STEP_SCHEMA
 from ensue.cached import cached_property
+from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
@@ -413,29 +414,27 @@ class ServiceTask:
                 subscriptions.end(name)
         subscriptions.settle()
 
-    def _usage(self) -> dict[str, float]:
+    def _measure_subscriptions(self) -> dict[str, float]:
         """The state size of subscriptions, if a user may exceed a limit."""
         each = None if self._each is None else self._each.memory_size
-        if each is None or self.state_bytes * self._key_groups <= each:
+        if each is None or self.usage.state_bytes * self._key_groups <= each:
             return {}
-        return dict(self._matcher.usage().bytes)
+        return dict(self._matcher.measure_subscriptions().bytes)
 
     def format_counters(self) -> str:
         """Statistics of the task, as JSON."""
         return json.dumps(
             {
                 "now": self.now,
-                "partial_matches": self._matcher.partial_matches,
-                "state_bytes": self.state_bytes,
+                "usage": asdict(self.usage),
                 "left_out": self._left_out,
-                "bytes": self._usage(),
+                "bytes": self._measure_subscriptions(),
             }
         )
 
     @property
-    def state_bytes(self) -> int:
-        """Approximate size of the serialized state."""
-        return int(self._matcher.state_bytes)
+    def usage(self) -> Usage:
+        return self._matcher.usage
 
     def snapshot(self) -> bytes:
         announced = self._matcher.announced

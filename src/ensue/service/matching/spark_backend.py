@@ -23,10 +23,11 @@ import pyarrow as pa
 from ensue.api import explain
 from ensue.backends.live_backend import to_engine_time
 from ensue.backends.spark.service_stream import StepFiles, create_folders
+from ensue.engine.memory_budget import Usage
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.member_registry import Usage
+from ensue.operators.subscriptions.member_registry import SubscriptionUsage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
 from ensue.optional_deps import require_extra
 from ensue.options import Limits
@@ -215,9 +216,7 @@ class SparkBackend(MatchBackend):
         status = database.submit(core.job(store)).result()
         progress = self.progress
         progress.delivered, progress.now = status.delivered, status.now
-        progress.partial_matches = answer.total("partial_matches")
-        progress.state_bytes = answer.total("state_bytes")
-        progress.held_bytes = answer.held_bytes
+        progress.usage, progress.subscription_bytes = answer.usage, answer.subscription_bytes
 
     @property
     def save_due(self) -> bool:
@@ -232,11 +231,11 @@ class SparkBackend(MatchBackend):
             subscription_store.compact_changes(db, version)
 
     @property
-    def state_bytes(self) -> int:
-        return self.progress.state_bytes
-
     def usage(self) -> Usage:
-        return Usage(self.progress.held_bytes)
+        return self.progress.usage
+
+    def measure_subscriptions(self) -> SubscriptionUsage:
+        return SubscriptionUsage(self.progress.subscription_bytes)
 
     def explain(self) -> str:
         replica = CatalogReplica(self.folder / "subscriptions", self.columns)
@@ -245,9 +244,9 @@ class SparkBackend(MatchBackend):
     def counters(self) -> dict[str, int]:
         progress = self.progress
         return {
-            "partial_matches": progress.partial_matches,
+            "partial_matches": progress.usage.partial_matches,
             "events_waiting": 0 if self.order is None else self.order.waiting.num_rows,
-            "state_bytes": progress.state_bytes,
+            "state_bytes": progress.usage.state_bytes,
             "steps_delivered": progress.delivered,
             "stream_failures": progress.failures,
         }

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from ensue.api import Subscriptions
 from ensue.backends.live_backend import parse_watermark_delay, to_engine_time
 from ensue.backends.spark.service_stream import STEP_SCHEMA, ResultFiles, StepFiles
+from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
@@ -230,12 +231,13 @@ class MicroBatchAnswer:
         return dict(pair for task in self.counted for pair in task["left_out"].items())
 
     @property
-    def held_bytes(self) -> Counter[str]:
+    def subscription_bytes(self) -> Counter[str]:
         """The state size of subscriptions, if tasks hold much."""
         return sum((Counter(task["bytes"]) for task in self.counted), Counter())
 
-    def total(self, name: str) -> int:
-        return sum(int(task[name]) for task in self.counted)
+    @property
+    def usage(self) -> Usage:
+        return sum_usage(Usage(**task["usage"]) for task in self.counted)
 
 
 # ------------------------------------------------------------------------- the thread
@@ -248,9 +250,8 @@ class StreamProgress:
     sent: int = 0  # position of the last step sent
     delivered: int = 0  # position of the last step whose matches are in the outbox
     now: float | None = None  # its watermark, in the matcher's time
-    partial_matches: int = 0
-    state_bytes: int = 0
-    held_bytes: Mapping[str, float] = field(default_factory=dict)  # by subscription, if large
+    usage: Usage = field(default_factory=Usage)
+    subscription_bytes: Mapping[str, float] = field(default_factory=dict)  # if large
     failures: int = 0
     trouble: str | None = None  # why it is stopped
     saved: tuple[int, int, bytes] | None = field(default=None, repr=False)  # position, version
