@@ -13,7 +13,7 @@ from pyspark.sql import Row
 import ensue
 from ensue.backends.spark import backfill, batch, flush, stream
 from ensue.backends.spark.match_frames import UnpackMatches
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import MicroBatch
 from ensue.runtime.tasks.backfill import BackfillCut
 from ensue.runtime.tasks.task_state import TaskCache
@@ -45,7 +45,7 @@ class Times:
 class Query:
     """A streaming query over one chain, with its state."""
 
-    def __init__(self, chain: Pipeline) -> None:
+    def __init__(self, chain: PipelinePlan) -> None:
         self.chain = chain
         self.processors: dict[tuple[int, int], stream.StageProcessor] = {}
         self.watermark_ms = 0

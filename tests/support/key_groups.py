@@ -16,7 +16,7 @@ from ensue.ir.row_pattern import RowPatternQuery
 from ensue.options import OutputOptions
 from ensue.parser.registry import parse
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, Name, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import BATCH, ROW, MicroBatch, SubscriptionVersion
@@ -298,7 +298,7 @@ class Stream:
     def _places(self, number: int) -> list[Place]:
         return [place for place in self.stores if place[0] == number]
 
-    def _sent(self, chain: Pipeline, events: pa.Table) -> list[Message]:
+    def _sent(self, chain: PipelinePlan, events: pa.Table) -> list[Message]:
         arriving = self._arriving(chain, events)
         if chain.spreads is None:
             return list(pack_events(chain, arriving))
@@ -307,7 +307,7 @@ class Stream:
         self.version = spread.version
         return list(pack_routed_events(chain, arriving, spread))
 
-    def _arriving(self, chain: Pipeline, events: pa.Table) -> pa.Table:
+    def _arriving(self, chain: PipelinePlan, events: pa.Table) -> pa.Table:
         if chain.split_by_spark:
             return events
         rows = np.arange(events.num_rows)
@@ -333,7 +333,7 @@ class Stream:
         self.before_cut += outcome.counters.before_cut
         return outcome.sent
 
-    def _deliver(self, chain: Pipeline, sent: list[Message]) -> None:
+    def _deliver(self, chain: PipelinePlan, sent: list[Message]) -> None:
         self.delivered += [p for p in sent if p.stage == len(chain.stages)]
 
 

@@ -20,7 +20,7 @@ from ensue.operators.subscriptions.catalog.change import ChangeKind
 from ensue.operators.subscriptions.catalog.version_pins import pin_version
 from ensue.options import Limits
 from ensue.runtime.job_fingerprint import FORMAT
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import BATCH, ROW, InputFilter, OutputTable, RoutedEvents, SubscriptionVersion
 
@@ -146,7 +146,7 @@ def counting(folder, *, key_groups=2, version=None, deliver_late=False):
     source = SourceSchema(EVENTS, "at")
     stage = CountingStage(str(folder), version)
     text = json.dumps({"format": FORMAT, "queries": [{"name": None, "number": 0, "query": "counting"}]})
-    chain = Pipeline((), source, (stage,), key_groups, text, deliver_late)
+    chain = PipelinePlan((), source, (stage,), key_groups, text, deliver_late)
     return SimpleNamespace(
         chains=(chain,), source=source, outputs=stage.outputs, types=None, is_single=True,
         works=(), specs=(), deliver_late=deliver_late,

@@ -1,4 +1,4 @@
-"""A pipeline of stages, which send complex events to later stages."""
+"""The plan of a pipeline: stages, which send complex events to later stages."""
 
 import hashlib
 import pickle
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ensue.archives.archive import Archive
 
 _MAX_CACHED = 8
-_cache: "OrderedDict[bytes, Pipeline]" = OrderedDict()  # unpickled in this process, by digest
+_cache: "OrderedDict[bytes, PipelinePlan]" = OrderedDict()  # unpickled in this process, by digest
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelinePlan:
     """An independent part of a workload's plan, sent to its tasks."""
 
     specs: tuple[QuerySpec, ...]
@@ -76,7 +76,7 @@ class Pipeline:
     def count_key_groups(self, number: int) -> int:
         return self.key_groups if is_partitioned(self.stages[number]) else 1
 
-    def with_archives(self, number: int, archives: "Mapping[str, Archive]") -> "Pipeline":
+    def with_archives(self, number: int, archives: "Mapping[str, Archive]") -> "PipelinePlan":
         """The pipeline with other archives of the same names in a stage."""
         stage = self.stages[number]
         assert isinstance(stage, ArchiveReadingStage)
@@ -109,9 +109,9 @@ class Pipeline:
             return bytes(cloudpickle.dumps(state))
 
 
-def _unpickle(digest: bytes, packed: bytes) -> Pipeline:
+def _unpickle(digest: bytes, packed: bytes) -> PipelinePlan:
     if digest not in _cache:
-        _cache[digest] = Pipeline(**pickle.loads(packed))
+        _cache[digest] = PipelinePlan(**pickle.loads(packed))
         while len(_cache) > _MAX_CACHED:
             _cache.popitem(last=False)
     _cache.move_to_end(digest)

@@ -16,7 +16,7 @@ from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.query_kinds import KINDS, OPERATORS, find_kind
 from ensue.runtime.query_spec import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
@@ -140,11 +140,11 @@ class Workload:
         return union_types(work.reads for work in self.works)
 
     @cached_property
-    def chains(self) -> tuple[Pipeline, ...]:
+    def chains(self) -> tuple[PipelinePlan, ...]:
         """The stages as independent pipelines."""
         from ensue.runtime.job_fingerprint import format_pipeline
 
-        found: list[Pipeline] = []
+        found: list[PipelinePlan] = []
         read: tuple[InputFilter, ...] = ()
         several = [stages for work in self.works for stages in work.chains()]
         if self.options.streaming and self.archive_set.own is not None:
@@ -161,7 +161,7 @@ class Workload:
             specs = tuple(spec for spec in self.specs if spec.number in numbers)
             key_groups = self.key_groups if any(map(is_partitioned, stages)) else 1
             found.append(
-                Pipeline(
+                PipelinePlan(
                     specs,
                     self.source,
                     stages,

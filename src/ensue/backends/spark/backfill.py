@@ -34,7 +34,7 @@ from ensue.backends.spark.stream import StreamPlan
 from ensue.backends.spark.stream_folders import escape_path, has_commits, read_text_file, write_text_file
 from ensue.errors import EventError, StateError
 from ensue.options import History
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, pack_history
 from ensue.runtime.tasks.task_state import require_same_job
 from ensue.runtime.tasks.wire_format import KEY_GROUP, Control, ControlMessage, Message, read_task_input
@@ -174,7 +174,7 @@ def run_backfill(plan: StreamPlan, checkpoint: str, history: Any, since: Any) ->
     return Backfill(session, place, workload, events.cut.at)
 
 
-def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> DataFrame:
+def _match_chain(events: HistoryEvents, chain: PipelinePlan, bad_events: str) -> DataFrame:
     """Run the stages of a chain over a history; return matches and state."""
     session, cut = events.frame.sparkSession, events.cut
     flow = select_input(events.frame, chain).mapInArrow(PackHistory(chain, cut, bad_events), spark_schema(_FLOW))
@@ -188,7 +188,7 @@ def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> Dat
     return flow.withColumns({"part": sql.when(is_state, sql.col("place")), "stage": stage})
 
 
-def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:
+def _mark_key_groups(chain: PipelinePlan, number: int) -> pa.Table:
     """Build a row for each key group: those without events also advance to the cut."""
     keys = get_stage_keys(chain, number)
     marks = (ControlMessage(number, group, Control.KEY_GROUP) for group in range(len(keys)))
@@ -202,7 +202,7 @@ def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:
 class PackHistory:
     """Packs the events of a task by slice, stage and key group."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     cut: BackfillCut
     bad_events: str
 
@@ -223,7 +223,7 @@ class PackHistory:
 class HistoryStage:
     """Runs the key groups of a stage over the slices of the history, and saves their state."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     number: int
     cut: BackfillCut
 

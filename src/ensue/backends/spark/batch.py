@@ -36,7 +36,7 @@ from ensue.backends.spark.state_store import (
 )
 from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.runtime.event_pruning import warn_if_expensive
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput, run_to_end
 from ensue.runtime.tasks.task import get_input_schema
@@ -87,7 +87,7 @@ def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
     return SeveralMatches.from_packed(workload, packed)
 
 
-def _run_chain(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> DataFrame:
+def _run_chain(frame: DataFrame, chain: PipelinePlan, options: SourceOptions) -> DataFrame:
     """Run the stages of a chain; return their packed output."""
     if chain.spreads is not None:
         events = _relevant(frame, chain, options)
@@ -101,7 +101,11 @@ def _run_chain(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> Dat
 
 
 def _run_first_stage(
-    frame: DataFrame, chain: Pipeline, options: SourceOptions, first: "type[OnlyStage | FirstStage]", schema: StructType
+    frame: DataFrame,
+    chain: PipelinePlan,
+    options: SourceOptions,
+    first: "type[OnlyStage | FirstStage]",
+    schema: StructType,
 ) -> DataFrame:
     """Run the first stage, with the rows of DataFrame archives beside its events."""
     reject_large_tables(chain)
@@ -112,7 +116,7 @@ def _run_first_stage(
     return both.shuffle(events).mapInArrow(apart, schema)
 
 
-def _relevant(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> DataFrame:
+def _relevant(frame: DataFrame, chain: PipelinePlan, options: SourceOptions) -> DataFrame:
     """Select the relevant events and number them.
 
     With bad_events="raise" events of these types without a usable time are kept for the error.
@@ -124,7 +128,7 @@ def _relevant(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> Data
     return frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
 
 
-def _by_first_key(frame: DataFrame, chain: Pipeline) -> DataFrame:
+def _by_first_key(frame: DataFrame, chain: PipelinePlan) -> DataFrame:
     """Shuffle the events of the first stage by key; events of later stages go to any task."""
     columns = key_columns(chain, 0)
     of_first_stage = build_stage_filter(chain.stages[0].reads, chain.source)
@@ -141,7 +145,7 @@ def _by_first_key(frame: DataFrame, chain: Pipeline) -> DataFrame:
 class OnlyStage:
     """Runs the only stage of a chain with one output, and returns its matches as rows."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     bad_events: str
 
     @shorten_task_tracebacks
@@ -161,7 +165,7 @@ class OnlyStage:
 class FirstStage:
     """Runs the first stage on events, and packs its results."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     bad_events: str
 
     @shorten_task_tracebacks
@@ -185,7 +189,7 @@ class FirstStage:
 class RouteEvents:
     """Sends events to the key groups of a first stage that routes them itself."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     bad_events: str
 
     @shorten_task_tracebacks
@@ -208,7 +212,7 @@ class RouteEvents:
 class LaterStage:
     """Runs a later stage on packed results, and forwards those for even later stages."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     number: int
 
     @shorten_task_tracebacks
@@ -240,13 +244,15 @@ def chunk_batches(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
         yield chunk
 
 
-def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Table | None:
+def _read_batches(batches: Iterable[pa.RecordBatch], chain: PipelinePlan) -> pa.Table | None:
     non_empty = [batch for batch in batches if batch.num_rows]
     schema = chain.source.get_arrival_schema([ARRIVAL])
     return pa.Table.from_batches(non_empty).cast(schema) if non_empty else None
 
 
-def _match_stage(chain: Pipeline, number: int, events: pa.Table, layers: dict[str, pa.Table]) -> Iterator[PackedTable]:
+def _match_stage(
+    chain: PipelinePlan, number: int, events: pa.Table, layers: dict[str, pa.Table]
+) -> Iterator[PackedTable]:
     """Match the events of some key groups in a stage."""
     batch, key_group, key_groups = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,)), 0, 1
     if chain.spreads is not None:
@@ -258,7 +264,7 @@ def _match_stage(chain: Pipeline, number: int, events: pa.Table, layers: dict[st
     return pack_outputs(chain, number, run_to_end(matcher, batch))
 
 
-def _in_order(events: pa.Table, chain: Pipeline, number: int, bad_events: str = "raise") -> pa.Table:
+def _in_order(events: pa.Table, chain: PipelinePlan, number: int, bad_events: str = "raise") -> pa.Table:
     """Sort events in stream order, unless the stage sorts them itself."""
     if not isinstance(chain.stages[number], SortingStage):
         return sort_events(events, chain.source.sortable([ARRIVAL]), bad_events)
@@ -272,7 +278,7 @@ def _warn_of_dropped(dropped: int) -> None:
         warnings.warn(f"{dropped} events without usable time are left out", stacklevel=3)
 
 
-def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterator[PackedTable]:
+def match_packed(chain: PipelinePlan, number: int, blobs: Iterable[bytes]) -> Iterator[PackedTable]:
     """Match the packed input of a stage."""
     schema = get_input_schema(chain, number, (ARRIVAL,))
     events: list[pa.Table] = [create_empty_table(schema)]
@@ -288,7 +294,7 @@ def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterat
     return _match_stage(chain, number, pa.concat_tables(events), layers)
 
 
-def pack_stage_rows(chain: Pipeline, number: int, messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
+def pack_stage_rows(chain: PipelinePlan, number: int, messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     through = keys[get_partition_id() % len(keys)]

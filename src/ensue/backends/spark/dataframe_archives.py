@@ -17,7 +17,7 @@ from ensue.backends.spark.frames import arrow_schema as _arrow_schema
 from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.errors import EventError
 from ensue.options import format_size
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import ARRIVAL, ArchiveReadingStage
 from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
@@ -98,13 +98,13 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 frame_archive = FrameArchive  # as `archives.factory` calls it
 
 
-def get_archives(chain: Pipeline) -> Mapping[str, Archive]:
+def get_archives(chain: PipelinePlan) -> Mapping[str, Archive]:
     """Return the archives that the first stage of a chain joins."""
     stage = chain.stages[0]
     return stage.archives if isinstance(stage, ArchiveReadingStage) else {}
 
 
-def reject_dataframe_archives(chain: Pipeline) -> None:
+def reject_dataframe_archives(chain: PipelinePlan) -> None:
     """Raise EventError if a stream joins a DataFrame archive."""
     for name, archive in get_archives(chain).items():
         if isinstance(archive, FrameArchive):
@@ -114,7 +114,7 @@ def reject_dataframe_archives(chain: Pipeline) -> None:
             )
 
 
-def reject_large_tables(chain: Pipeline) -> None:
+def reject_large_tables(chain: PipelinePlan) -> None:
     """Warn of, or reject, large tables in memory that would be sent to every task."""
     for name, archive in get_archives(chain).items():
         if not isinstance(archive, TableArchive) or archive.events.nbytes <= WARNING_BYTES:
@@ -140,11 +140,11 @@ def reject_large_tables(chain: Pipeline) -> None:
 class CoPartitioning:
     """Shuffles live events and the rows of DataFrame archives by the same key."""
 
-    chain: Pipeline  # with empty archives instead of the DataFrames
+    chain: PipelinePlan  # with empty archives instead of the DataFrames
     frames: Mapping[str, FrameArchive]
 
     @classmethod
-    def from_pipeline(cls, chain: Pipeline) -> "CoPartitioning | None":
+    def from_pipeline(cls, chain: PipelinePlan) -> "CoPartitioning | None":
         """Return None if no archive of the chain is a DataFrame."""
         frames = {n: a for n, a in get_archives(chain).items() if isinstance(a, FrameArchive)}
         if not frames:
@@ -216,7 +216,7 @@ class SplitArchives:
     frames: tuple[tuple[str, StreamSchema, tuple[str, ...]], ...]
 
     @classmethod
-    def split(cls, both: CoPartitioning, matched: "Callable[[Pipeline], Any]") -> "SplitArchives":
+    def split(cls, both: CoPartitioning, matched: "Callable[[PipelinePlan], Any]") -> "SplitArchives":
         frames = tuple((name, archive.shape, archive.key) for name, archive in both.frames.items())
         return cls(matched(both.chain), frames)
 

@@ -26,7 +26,7 @@ from ensue.backends.spark.stream_folders import (
 from ensue.errors import StateError
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.job_fingerprint import parse_stage
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.tasks.task import Task
 from ensue.runtime.tasks.task_state import StateHeader, rebuild_task
 from ensue.runtime.tasks.wire_format import Message, pack_outputs
@@ -62,7 +62,7 @@ def finish_state(workload: Workload, parts: Sequence[Sequence[DataFrame]]) -> "D
     return frames if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
 
 
-def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
+def _finish_chain(chain: PipelinePlan, parts: Sequence[DataFrame]) -> DataFrame:
     """Finish the stages of a chain, each with the results of the one before it."""
     staged: DataFrame | None = None
     nulls = [sql.lit(None).cast(f.dataType).alias(f.name) for f in ROWS if f.name not in ("through", "blob")]
@@ -80,7 +80,7 @@ def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
     return select_results(staged)
 
 
-def _find_operator(operator_by_job: Mapping[str, int], chain: Pipeline, number: int) -> int:
+def _find_operator(operator_by_job: Mapping[str, int], chain: PipelinePlan, number: int) -> int:
     """Return the stateful operator that runs a stage."""
     operator = operator_by_job.get(_canonical(json.loads(chain.stage_text(number))))
     if operator is None:
@@ -188,7 +188,7 @@ _WHERE = "remaining() takes the checkpoint= with which ensue.start has run a str
 class FinishStage:
     """Restores the key groups of a stage from their state parts, and ends their stream."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     number: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

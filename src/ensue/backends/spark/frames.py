@@ -23,7 +23,7 @@ from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.query import Query
 from ensue.planner.statistics import Statistics
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import InputFilter
 from ensue.runtime.tasks.wire_format import AHEAD, KEY_GROUP, PASSING
@@ -261,7 +261,7 @@ def is_without_time(shape: StreamSchema, types: Collection[str] | None = None) -
     return bad & (type.isin(sorted(types)) | type.isNull())
 
 
-def build_relevance_filter(chain: Pipeline) -> Column | None:
+def build_relevance_filter(chain: PipelinePlan) -> Column | None:
     """Return the condition for events that a stage of a chain reads; None: all."""
     condition: Column | None = None
     for stage in chain.stages:
@@ -285,7 +285,7 @@ def build_stage_filter(reads: InputFilter, source: SourceSchema) -> Column | Non
     return condition
 
 
-def key_columns(chain: Pipeline, number: int) -> list[Column]:
+def key_columns(chain: PipelinePlan, number: int) -> list[Column]:
     """Return the key columns of a stage, ready for hashing."""
     kinds, key = get_field_kinds(chain.source.arrow), chain.stages[number].reads.key
     columns = {name: get_column(name) for name in key}
@@ -293,7 +293,7 @@ def key_columns(chain: Pipeline, number: int) -> list[Column]:
     return [c + zero if kinds[n] is ValueKind.FLOAT else c for n, c in columns.items()]
 
 
-def build_key_group_column(chain: Pipeline) -> Column:
+def build_key_group_column(chain: PipelinePlan) -> Column:
     """Return the key group of an event in the first stage, if Spark partitions the events."""
     columns = key_columns(chain, 0)
     if not chain.split_by_spark or not columns:
@@ -302,7 +302,7 @@ def build_key_group_column(chain: Pipeline) -> Column:
 
 
 def select_input(
-    frame: DataFrame, chain: Pipeline, also: Column | None = None, ahead: Column | None = None
+    frame: DataFrame, chain: PipelinePlan, also: Column | None = None, ahead: Column | None = None
 ) -> DataFrame:
     """Select the relevant events with their key group, if Spark computes it, the bad ones, and `also`
     others, which only tell the time. `ahead` are those too far ahead of the clock."""

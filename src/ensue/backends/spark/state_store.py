@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
 from ensue.errors import EventError, StateError
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.tasks.task_state import StateHeader
 from ensue.runtime.tasks.wire_format import Control, ControlMessage, Message, PackedTable
 
@@ -112,7 +112,7 @@ def compute_state_keys(key_groups: int) -> list[int]:
     return list(keys.values())
 
 
-def get_stage_keys(chain: Pipeline, stage: int) -> list[int]:
+def get_stage_keys(chain: PipelinePlan, stage: int) -> list[int]:
     """Return the keys of the key groups of a stage; the output after the last stage has key 0."""
     return compute_state_keys(chain.count_key_groups(stage)) if stage < len(chain.stages) else [0]
 

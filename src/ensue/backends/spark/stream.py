@@ -44,7 +44,7 @@ from ensue.errors import EventError
 from ensue.ir.query import Query
 from ensue.runtime.event_pruning import warn_if_expensive
 from ensue.runtime.job_fingerprint import register_job
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.query_spec import name_query_in_errors
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import BATCH, ROW, SubscriptionVersion
@@ -189,7 +189,7 @@ def is_ensue_metric(name: str) -> bool:
     return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
 
 
-def select_events(watched: WatermarkedFrame, chain: Pipeline, cut: float | None = None) -> DataFrame:
+def select_events(watched: WatermarkedFrame, chain: PipelinePlan, cut: float | None = None) -> DataFrame:
     """Select the input of a chain, with events that are too far ahead, advance the watermark, or
     show that the history and the stream overlap."""
     also = watched.must_keep()
@@ -218,7 +218,7 @@ class PackEvents:
     """Packs the events of a task by stage and key group, and sends the event time to every key
     group of the first stage, so that all of them advance."""
 
-    chain: Pipeline
+    chain: PipelinePlan
     bad_events: str
     cut: float | None = None  # the end of a history, to detect a gap
 
@@ -263,7 +263,7 @@ class StageProcessor(StatefulProcessor):
     """A key group of a stage: processes its input, and its timers when the watermark passes them.
     Input of later stages is forwarded."""
 
-    def __init__(self, chain: Pipeline, number: int, delay_ms: int | None, cut: float | None = None) -> None:
+    def __init__(self, chain: PipelinePlan, number: int, delay_ms: int | None, cut: float | None = None) -> None:
         self.chain = chain
         self.number = number
         self.delay_ms = delay_ms  # of the watermark, if known
@@ -361,14 +361,14 @@ def get_task_cache() -> TaskCache:
     return TaskCache(Path(SparkFiles.getRootDirectory()) / "ensue-tasks")
 
 
-def _route(chain: Pipeline, number: int, sent: Iterable[Message], sender: int) -> Iterator[dict[str, Any]]:
+def _route(chain: PipelinePlan, number: int, sent: Iterable[Message], sender: int) -> Iterator[dict[str, Any]]:
     """Convert messages to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     for place, packed in enumerate(sent):
         yield _row(keys[packed.key_group % len(keys)], packed, sender) | {"place": place}
 
 
-def build_counter_row(chain: Pipeline, key_group: int, counters: TaskCounters) -> dict[str, Any]:
+def build_counter_row(chain: PipelinePlan, key_group: int, counters: TaskCounters) -> dict[str, Any]:
     """Build the counter row of a key group."""
     mark = ControlMessage(len(chain.stages), key_group, Control.COUNTERS)
     return _row(0, mark, key_group) | asdict(counters)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import BATCH, ROW
 from ensue.runtime.tasks.task import Task
 from ensue.runtime.tasks.task_state import PART
@@ -55,7 +55,7 @@ class PackedSlice:
 
 
 def pack_history(
-    chain: Pipeline,
+    chain: PipelinePlan,
     events: pa.Table,
     cut: BackfillCut,
     first: int = 0,
@@ -92,7 +92,7 @@ class BackfillState:
 class BackfillTask:
     """A task of a stage that processes the slices of a history."""
 
-    def __init__(self, chain: Pipeline, number: int, cut: BackfillCut) -> None:
+    def __init__(self, chain: PipelinePlan, number: int, cut: BackfillCut) -> None:
         self.chain, self.number, self.cut = chain, number, cut
         self.task = Task(chain, number)
         self._next = 0  # the next slice

@@ -6,7 +6,7 @@ from time import perf_counter_ns, time_ns
 
 from ensue.archives.delta_writer import write_files
 from ensue.archives.parquet_writer import AddedFile
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import ArchiveBuffer, ArchiveWritingStage, LookupCounters, PipelineStage
 from ensue.runtime.tasks.load_shedding import DROPPED, FROM, TO, compute_share
 from ensue.runtime.tasks.task import Task
@@ -79,7 +79,7 @@ class TaskResult:
 
 def run_task(
     store: TaskStateStore,
-    chain: Pipeline,
+    chain: PipelinePlan,
     number: int,
     watermark_ms: int,
     blobs: Sequence[bytes] = (),

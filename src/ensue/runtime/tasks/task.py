@@ -19,7 +19,7 @@ from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.options import Limits
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.spill.resident_keys import SpillCounters, SpillingState, get_spill_counters
 from ensue.runtime.spill.spilled_keys import embed_segments
 from ensue.runtime.stage import (
@@ -63,7 +63,7 @@ class Task:
     batches.
     """
 
-    def __init__(self, chain: Pipeline, number: int = 0, place: int = 0) -> None:
+    def __init__(self, chain: PipelinePlan, number: int = 0, place: int = 0) -> None:
         self.chain = chain
         self.number = number  # of the stage
         self.place = place  # among the tasks of the stage
@@ -284,7 +284,7 @@ class Task:
 
     @classmethod
     def restore(
-        cls, chain: Pipeline, number: int, data: bytes, part: Callable[[int], bytes] | None = None, place: int = 0
+        cls, chain: PipelinePlan, number: int, data: bytes, part: Callable[[int], bytes] | None = None, place: int = 0
     ) -> "Task":
         """Restores a serialized task; `part` reads parts of its state store."""
         header, _, blobs = unpack_state(data)
@@ -322,7 +322,7 @@ class Task:
         return task
 
 
-def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa.Schema:
+def get_input_schema(chain: PipelinePlan, number: int, arrival: Sequence[str]) -> pa.Schema:
     """The input columns of a task, including the columns `arrival` of the arrival order."""
     stage = chain.stages[number]
     schema = chain.source.get_arrival_schema(arrival)

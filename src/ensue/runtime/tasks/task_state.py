@@ -28,7 +28,7 @@ from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.runtime.job_fingerprint import parse_stage
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import SubscriptionVersion
 from ensue.runtime.tasks.task import Task
 
@@ -303,7 +303,9 @@ class StoredState(ABC, Generic[AnyTask]):
 class StoredTask(StoredState[Task]):
     """A task of a pipeline in its state store."""
 
-    def __init__(self, store: TaskStateStore, chain: Pipeline, number: int, cache: TaskCache, place: int = 0) -> None:
+    def __init__(
+        self, store: TaskStateStore, chain: PipelinePlan, number: int, cache: TaskCache, place: int = 0
+    ) -> None:
         self._of_chain = (chain, number)
         self._place = place
         super().__init__(store, chain.stage_text(number), cache)
@@ -354,7 +356,9 @@ class StoredTask(StoredState[Task]):
         return self.write(pack_state(header, {}, logged_blobs), timer, whole=whole)
 
 
-def rebuild_task(store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0) -> Task:
+def rebuild_task(
+    store: SnapshotReader, head: StateHeader, chain: PipelinePlan, number: int = 0, place: int = 0
+) -> Task:
     """Restores the snapshot of a task, and replays its log."""
     if head.parts:
         snapshot = b"".join(store.parts(head.parts))
@@ -374,7 +378,7 @@ def rebuild_task(store: SnapshotReader, head: StateHeader, chain: Pipeline, numb
 
 
 def import_part(
-    store: TaskStateStore, chain: Pipeline, number: int, part: tuple[int, int], data: bytes, timer: int | None
+    store: TaskStateStore, chain: PipelinePlan, number: int, part: tuple[int, int], data: bytes, timer: int | None
 ) -> None:
     """Writes one part of a saved task to a new store; `part` is its number, and the count."""
     if store.head() is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ensue.analyzer.hierarchy_layers import get_layer_column
 from ensue.archives.parquet_writer import AddedFile
 from ensue.engine.state_format import deserialize_table, serialize_table
-from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import COPY, RoutedEvents, SubscriptionVersion
 from ensue.vector.event_table import drop_bad_times, get_end_times
 from ensue.vector.key_groups import assign_key_groups
@@ -61,7 +61,7 @@ Message = PackedTable | ControlMessage
 
 
 def pack_events(
-    chain: Pipeline, events: pa.Table, first: int = 0, key_groups: npt.NDArray[np.integer] | None = None
+    chain: PipelinePlan, events: pa.Table, first: int = 0, key_groups: npt.NDArray[np.integer] | None = None
 ) -> Iterator[PackedTable]:
     """Input events for the stages from `first` on that read them.
 
@@ -77,7 +77,7 @@ def pack_events(
             yield from _by_key_group(chain, number, selected, _hash_keys(chain, number, selected, reads.key))
 
 
-def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) -> Iterator[PackedTable]:
+def pack_routed_events(chain: PipelinePlan, events: pa.Table, spread: RoutedEvents) -> Iterator[PackedTable]:
     """Events for the key groups of a routing stage."""
     rows, before = spread.rows, np.arange(len(spread.rows))
     copies = before - np.searchsorted(rows, rows)  # the rows of an event follow each other
@@ -88,7 +88,7 @@ def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) 
     yield from _by_key_group(chain, 0, going, spread.key_groups)
 
 
-def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Iterator[PackedTable]:
+def pack_outputs(chain: PipelinePlan, number: int, found: Sequence[pa.Table]) -> Iterator[PackedTable]:
     """The output of a stage: delivered tables, and complex events for later stages."""
     stage = chain.stages[number]
     outputs = {output.number: output for output in stage.outputs}
@@ -105,19 +105,19 @@ def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Ite
                 yield from _by_key_group(chain, later, marked, _hash_keys(chain, later, marked, key))
 
 
-def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[ControlMessage]:
+def pack_late_events(chain: PipelinePlan, late: pa.Table) -> Iterator[ControlMessage]:
     """Late events, to be delivered."""
     for piece in _pieces(late):
         yield ControlMessage(len(chain.stages), 0, Control.LATE, serialize_table(piece))
 
 
-def pack_files(chain: Pipeline, files: Iterable[AddedFile]) -> Iterator[ControlMessage]:
+def pack_files(chain: PipelinePlan, files: Iterable[AddedFile]) -> Iterator[ControlMessage]:
     """Files of the stream's archive, to be committed."""
     for file in files:
         yield ControlMessage(len(chain.stages), 0, Control.ARCHIVED, file.text().encode())
 
 
-def pack_shed_keys(chain: Pipeline, shed: pa.Table | None) -> Iterator[ControlMessage]:
+def pack_shed_keys(chain: PipelinePlan, shed: pa.Table | None) -> Iterator[ControlMessage]:
     """Shed keys, to be listed."""
     for piece in () if shed is None else _pieces(shed):
         yield ControlMessage(len(chain.stages), 0, Control.SHED, serialize_table(piece))
@@ -132,12 +132,12 @@ def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
     return metadata[_NAME].decode(), table.replace_schema_metadata(None)
 
 
-def _hash_keys(chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+def _hash_keys(chain: PipelinePlan, number: int, events: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     return assign_key_groups(events, key, chain.count_key_groups(number), chain.source.shape.unit)
 
 
 def _by_key_group(
-    chain: Pipeline, number: int, events: pa.Table, key_groups: npt.NDArray[np.integer]
+    chain: PipelinePlan, number: int, events: pa.Table, key_groups: npt.NDArray[np.integer]
 ) -> Iterator[PackedTable]:
     if not events.num_rows:
         return
@@ -173,7 +173,7 @@ class TaskInput:
     oldest: float | None  # in ticks
 
 
-def read_task_input(batches: Iterable[pa.RecordBatch], chain: Pipeline, bad_events: str) -> TaskInput:
+def read_task_input(batches: Iterable[pa.RecordBatch], chain: PipelinePlan, bad_events: str) -> TaskInput:
     """Drops unusable events from the input of a task."""
     schema = chain.source.arrow.append(pa.field(KEY_GROUP, pa.int32()))
     kept = [batch for batch in batches if batch.num_rows]
