@@ -33,8 +33,9 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.options import Limits
+from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import StageInput, run_to_end
+from ensue.runtime.stage import StageInput
 
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_APART = 100  # queries that are also run as queries

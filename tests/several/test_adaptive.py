@@ -11,7 +11,8 @@ from ensue.operators.match.shared_engine import SharedTableMatcher
 from ensue.operators.match.shared_matcher import SharedMatcher
 from ensue.parser.pattern_parser import parse
 from ensue.runtime.compiled_query import compile_with_timeouts
-from ensue.runtime.stage import StageInput, run_to_end
+from ensue.runtime.pipeline import run_to_end
+from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import create_schema
 from several.test_random_sets import in_order, random_set
 from support.matching import match_in_order

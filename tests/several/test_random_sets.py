@@ -12,7 +12,8 @@ from ensue.operators.match import shared_engine as watcher
 from ensue.operators.match.shared_engine import SharedTableMatcher
 from ensue.parser.pattern_parser import parse
 from ensue.runtime.compiled_query import compile_with_timeouts
-from ensue.runtime.stage import StageInput, run_to_end
+from ensue.runtime.pipeline import run_to_end
+from ensue.runtime.stage import StageInput
 from ensue.runtime.tasks import task_state as key_group_state
 from ensue.vector.event_table import create_schema
 from support.key_groups import Stream, workload_of

@@ -16,9 +16,10 @@ from ensue.planner.statistics import Statistics
 from ensue.projection.match_order import sort_result
 from ensue.runtime.compiled_query import compile_query
 from ensue.runtime.event_pruning import warn_if_expensive
+from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.query_spec import Name
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
-from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes, run_to_end
+from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes
 from ensue.runtime.workload import Workload
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector.event_table import create_schema, drop_bad_times, sort_events

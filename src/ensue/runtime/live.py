@@ -2,19 +2,19 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ensue.engine.interrupts import allow_interrupts
-from ensue.engine.memory_budget import sum_usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import EventError, StateError
 from ensue.runtime.event_buffer import StreamOrder
+from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_spec import Name
 from ensue.runtime.spill.resident_keys import get_spill_counters
-from ensue.runtime.stage import PipelineStage, StageInput, StageMatcher
+from ensue.runtime.stage import StageInput
 from ensue.runtime.tasks.task_state import require_same_job
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import drop_bad_times, sort_events
@@ -50,20 +50,9 @@ class LiveWorkload:
         self.events = self.late = self.dropped = self.matches = 0
         self.late_events: list[pa.Table] = []  # not delivered yet
         self._types = workload.types
-        self._stages: list[PipelineStage] = [work.as_single_stage() for work in workload.works]
-        self._parts = self._create_matchers()
-        self._fresh = True  # whether the matchers are empty
-        self._outputs = {output.number: output for output in workload.outputs}
+        self.pipeline = Pipeline([work.as_single_stage() for work in workload.works])
         self._empty = {o.name: create_empty_table(o.schema) for o in workload.outputs}
         self._closed: str | None = None  # why no more events are accepted
-
-    def _create_matchers(self) -> list[tuple[PipelineStage, StageMatcher]]:
-        return [(stage, stage.matcher()) for stage in self._stages]
-
-    @property
-    def matchers(self) -> list[StageMatcher]:
-        """One matcher for each operator."""
-        return [matcher for _, matcher in self._parts]
 
     def process(self, events: pa.Table, *, ordered: bool = True) -> Mapping[Name, pa.Table]:
         """The matches that the next events complete; `ordered`: they are in arrival order."""
@@ -86,32 +75,16 @@ class LiveWorkload:
         """The matches that the watermark `time` completes; a watermark at infinity ends the stream."""
         self._require_open()
         with self._all_or_nothing(LONG):
-            result = self._match(self.order.on_watermark(time), alone=True)
+            result = self._match(self.order.on_watermark(time), always=True)
         if time == math.inf:
             self._closed = "it is finished"
         return result
 
-    def _match(self, events: pa.Table, *, alone: bool = False) -> Mapping[Name, pa.Table]:
-        self._fresh = False
-        now = self.order.now
-        results = []
-        for stage, matcher in self._parts:
-            if events.num_rows:
-                results.append((stage, matcher.process(StageInput.from_events(events))))
-            due = matcher.next_timer()
-            if now is not None and (alone or (due is not None and due < now)):
-                results.append((stage, matcher.on_watermark(now)))
-        return self._concat(results)
-
-    def _concat(self, results: Sequence[tuple[PipelineStage, list[pa.Table]]]) -> Mapping[Name, pa.Table]:
-        by_name: dict[Name, list[pa.Table]] = {}
-        for stage, tables in results:
-            for number, table in stage.iterate_outputs(tables):
-                output = self._outputs[number]
-                by_name.setdefault(output.name, []).append(output.convert(table))
-                self.matches += table.num_rows
-        joined = {n: t[0] if len(t) == 1 else pa.concat_tables(t) for n, t in by_name.items()}
-        return self._empty | joined
+    def _match(self, events: pa.Table, *, always: bool = False) -> Mapping[Name, pa.Table]:
+        results = self.pipeline.process(StageInput.from_events(events), self.order.now, always=always)
+        found = {output.name: table for output, table in self.pipeline.iterate_outputs(results)}
+        self.matches += sum(table.num_rows for table in found.values())
+        return self._empty | found
 
     def _require_open(self) -> None:
         if self._closed is not None:
@@ -136,8 +109,8 @@ class LiveWorkload:
 
     @property
     def counts(self) -> LiveCounters:
-        usage = sum_usage(matcher.usage for matcher in self.matchers)
-        spilled = [get_spill_counters(matcher) for matcher in self.matchers]
+        usage = self.pipeline.usage
+        spilled = [get_spill_counters(matcher) for matcher in self.pipeline.matchers]
         return LiveCounters(
             self.events,
             self.late,
@@ -169,8 +142,7 @@ class LiveWorkload:
             "counted": [self.events, self.late, self.dropped, self.matches],
         }
         blobs = {"order": self.order.snapshot(), "late": serialize_table(self._concat_late())}
-        blobs |= {f"part {k}": m.snapshot() for k, (_, m) in enumerate(self._parts)}
-        return pack_state(header, {}, blobs)
+        return pack_state(header, {}, blobs | self.pipeline.snapshot())
 
     def restore(self, data: bytes) -> None:
         """Restores a serialized state. Raises a StateError, and changes nothing, if it cannot."""
@@ -187,20 +159,10 @@ class LiveWorkload:
             raise StateError(
                 "the saved state was written with another watermark=\n  hint: pass the one that it was written with"
             )
-        if self._fresh:  # reuses the empty matchers: large ones are slow to create
-            parts, self._fresh = self._parts, False
-        else:
-            parts = self._create_matchers()
-        try:
-            for k, (_, matcher) in enumerate(parts):
-                matcher.restore(blobs[f"part {k}"])
-        except BaseException:
-            if parts is self._parts:
-                self._parts = self._create_matchers()
-            raise
         order = StreamOrder(self.order.shape, self.order.delay)
         order.restore(blobs["order"])
         late = deserialize_table(blobs["late"])
-        self._parts, self.order, self._closed = parts, order, None
+        self.pipeline.restore(blobs)
+        self.order, self._closed = order, None
         self.events, self.late, self.dropped, self.matches = header["counted"]
         self.late_events = [late] if late.num_rows else []

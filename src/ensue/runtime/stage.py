@@ -1,6 +1,5 @@
 """The interfaces of operators, pipeline stages and matchers, and the data between them."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -179,17 +178,6 @@ class TableMatcher(Protocol):
 
     def process(self, batch: StageInput, /) -> list[pa.Table]: ...
     def on_watermark(self, now: float, /) -> list[pa.Table]: ...
-
-
-def run_to_end(matcher: TableMatcher, batch: StageInput) -> list[pa.Table]:
-    """Returns the result of all events of a table or of a key group."""
-    first, last = matcher.process(batch), matcher.on_watermark(math.inf)
-    if not first:  # the matcher builds its result at the end
-        return last
-    return [
-        pa.concat_tables(pair) if pair[0].num_rows and pair[1].num_rows else pair[0] if pair[0].num_rows else pair[1]
-        for pair in zip(first, last, strict=True)
-    ]
 
 
 class PipelineStage(Protocol):

@@ -20,8 +20,9 @@ from ensue.operators.subscriptions.subscription_set import compile_subscription_
 from ensue.operators.subscriptions.subscription_why_not import explain_missing_match
 from ensue.operators.subscriptions.template_engine import LEAST
 from ensue.options import Limits
+from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.query_spec import SubscriptionsSpec
-from ensue.runtime.stage import StageInput, run_to_end
+from ensue.runtime.stage import StageInput
 from ensue.service.errors import NotFoundError
 from ensue.service.event_columns import EventColumns, to_json_values
 from ensue.service.notification_rules import encode_matches

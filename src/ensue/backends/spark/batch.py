@@ -36,9 +36,9 @@ from ensue.backends.spark.state_store import (
 )
 from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.runtime.event_pruning import warn_if_expensive
-from ensue.runtime.pipeline import PipelinePlan
+from ensue.runtime.pipeline import PipelinePlan, run_to_end
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
-from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput, run_to_end
+from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput
 from ensue.runtime.tasks.task import get_input_schema
 from ensue.runtime.tasks.wire_format import (
     Message,

@@ -26,9 +26,10 @@ from ensue.planner.statistics import format_number
 from ensue.printing.expression_printer import format_condition, format_expr, format_name
 from ensue.printing.pattern_printer import format_pattern, format_range, format_return_item
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
+from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import OutputTable, StageInput, run_to_end
+from ensue.runtime.stage import OutputTable, StageInput
 
 _KINDS = {
     JoinKind.LEFT: "left: live matches without a past, too",

@@ -31,6 +31,7 @@ from ensue.runtime.compiled_query import (
     sort_by_time,
 )
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
+from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.stage import (
     FinalStage,
@@ -42,7 +43,6 @@ from ensue.runtime.stage import (
     TableMatcher,
     UnseenTypes,
     build_output,
-    run_to_end,
 )
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import Rows

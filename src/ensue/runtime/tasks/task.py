@@ -19,7 +19,7 @@ from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.options import Limits
-from ensue.runtime.pipeline import PipelinePlan
+from ensue.runtime.pipeline import Pipeline, PipelinePlan
 from ensue.runtime.spill.resident_keys import SpillCounters, SpillingState, get_spill_counters
 from ensue.runtime.spill.spilled_keys import embed_segments
 from ensue.runtime.stage import (
@@ -28,6 +28,7 @@ from ensue.runtime.stage import (
     PipelineStage,
     RoutingStage,
     StageInput,
+    StageMatcher,
     SubscriptionVersion,
     VersionedMatcher,
     filter_unseen,
@@ -67,7 +68,7 @@ class Task:
         self.chain = chain
         self.number = number  # of the stage
         self.place = place  # among the tasks of the stage
-        self.matcher = self.stage.matcher(place, chain.count_key_groups(number))
+        self.pipeline = Pipeline([self.stage], place, chain.count_key_groups(number))
         self._sortable = chain.source.sortable(self.stage.arrival)
         self.waiting = create_empty_table(get_input_schema(chain, number, self.stage.arrival))
         self.complex_events: dict[str, pa.Table] = {}  # buffered complex events
@@ -82,6 +83,10 @@ class Task:
     @property
     def stage(self) -> PipelineStage:
         return self.chain.stages[self.number]
+
+    @property
+    def matcher(self) -> StageMatcher:
+        return self.pipeline.matchers[0]
 
     @property
     def limits(self) -> Limits:
@@ -197,17 +202,13 @@ class Task:
             complex_events |= {name: done} if done.num_rows else {}
             left |= {name: later} if later.num_rows else {}
         self.complex_events = left
-        found = self._feed(released, complex_events)
-        passed = self.matcher.on_watermark(now)
-        return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
-
-    def _feed(self, released: pa.Table, complex_events: dict[str, pa.Table]) -> list[pa.Table]:
-        ordered = sort_events(released, self._sortable)
-        return self.matcher.process(StageInput(ordered, complex_events, self.stage.arrival))
+        batch = StageInput(sort_events(released, self._sortable), complex_events, self.stage.arrival)
+        (found,) = self.pipeline.process(batch, now, always=True)
+        return found
 
     def due(self) -> float | None:
         """The watermark after which `release` has an effect without further events."""
-        times = [] if (due := self.matcher.next_timer()) is None else [due]
+        times = [] if (due := self.pipeline.next_timer()) is None else [due]
         if self.waiting.num_rows:
             times.append(get_end_times(self.waiting, self._sortable).min().item())
         times += [
@@ -252,7 +253,7 @@ class Task:
     @property
     def usage(self) -> Usage:
         buffers = (self.waiting, *self.complex_events.values())
-        return self.matcher.usage.add_bytes(sum(int(buffer.nbytes) for buffer in buffers))
+        return self.pipeline.usage.add_bytes(sum(int(buffer.nbytes) for buffer in buffers))
 
     @property
     def segments(self) -> Mapping[str, Path]:

@@ -275,7 +275,7 @@ class InProcessBackend(MatchBackend):
 
     @property
     def _matcher(self) -> FollowingMatcher:
-        (matcher,) = self._work.matchers
+        (matcher,) = self._work.pipeline.matchers
         assert isinstance(matcher, FollowingMatcher)
         return matcher
 
