@@ -1,7 +1,7 @@
 """Rows of a table grouped by partition, each partition sorted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from ensue.cached import cached_property
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.row_pattern import RowSortKey
-from ensue.kernels.row_search import Codes, clear_outside, group_rows
+from ensue.kernels.row_search import Codes, Masks, clear_outside, group_rows
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Ints, to_single_array
 from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.column_values import Vector, from_arrow, to_arrow
 from ensue.vector.evaluation import evaluate
 from ensue.vector.key_codes import ColumnCodes
-from ensue.vector.take import take_rows, take_values
+from ensue.vector.take import take_values
 
 Numbers = npt.NDArray[Any]
 
@@ -28,19 +28,22 @@ Numbers = npt.NDArray[Any]
 class Partitions:
     """Sorted partitions of a table: partition p has rows `bounds[p]` to `bounds[p + 1]`.
 
-    `order` are the positions of these rows in the table; None if they are the same.
+    `order` are the positions of these rows in the table; None if they are the same. Parts of the
+    partitions share the values of columns, and the masks of rows by themselves.
     """
 
     table: pa.Table
     order: Ints | None
     bounds: Ints
+    row_masks: Masks | None = None  # in the order of the table; None: not computed yet
+    whole_columns: dict[str, Vector] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     @property
     def rows(self) -> int:
-        return int(self.table.num_rows)
+        return int(self.table.num_rows) if self.order is None else len(self.order)
 
     @cached_property
     def unit(self) -> Unit:
@@ -51,15 +54,16 @@ class Partitions:
         """The rows in the order of the table, as one partition."""
         if self.order is None:
             return self
-        return Partitions(self.table, None, np.array([0, self.rows], np.int64))
+        return Partitions(self.table, None, np.array([0, self.table.num_rows], np.int64))
 
     def select(self, begin: int, end: int) -> "Partitions":
-        """Some consecutive partitions, with rows of their own."""
+        """Some consecutive partitions."""
         first, last = int(self.bounds[begin]), int(self.bounds[end])
         bounds = self.bounds[begin : end + 1] - first
         if self.order is None:
-            return Partitions(self.table.slice(first, last - first), None, bounds)
-        return Partitions(take_rows(self.table, self.order[first:last]), None, bounds)
+            masks = None if self.row_masks is None else self.row_masks[first:last]
+            return Partitions(self.table.slice(first, last - first), None, bounds, masks)
+        return Partitions(self.table, self.order[first:last], bounds, self.row_masks, self.whole_columns)
 
     @cached_property
     def _columns(self) -> dict[str, Vector]:
@@ -74,17 +78,19 @@ class Partitions:
     def column(self, name: str) -> Vector:
         """The values of a column, in the order of the partitions."""
         if name not in self._columns:
-            vector = from_arrow(self.table.column(name), self.unit, name)
+            vector = self.whole_columns.get(name)
+            if vector is None:
+                vector = self.whole_columns[name] = from_arrow(self.table.column(name), self.unit, name)
             self._columns[name] = vector if self.order is None else vector.at(self.order)
         return self._columns[name]
 
     def vector(self, expr: Expr) -> Vector:
         """Evaluate an expression on each row."""
 
-        def lookup(field: FieldRef | Aggregate) -> Vector:
-            assert isinstance(field, FieldRef)
-            assert field.name is not None
-            return self.column(field.name)
+        def lookup(ref: FieldRef | Aggregate) -> Vector:
+            assert isinstance(ref, FieldRef)
+            assert ref.name is not None
+            return self.column(ref.name)
 
         return evaluate(expr, lookup, self.rows, self.unit)
 

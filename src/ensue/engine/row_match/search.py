@@ -247,28 +247,33 @@ class RowMatches:
 _IN_A_BYTE = 8  # variables
 
 
+def compute_row_masks(plan: RowPatternPlan, partitions: Partitions) -> Masks:
+    """The variables that each row by itself allows, as bits, in the order of the table."""
+    variables = len(plan.conditions)
+    type_ = np.uint8 if variables <= _IN_A_BYTE else np.int64
+    mask: Masks = np.full(partitions.table.num_rows, (1 << variables) - 1, type_)
+    _forbid([(n, c) for n, c in _list_conditions(plan) if not _reads_other_rows(c)], partitions.as_they_stand, mask)
+    return mask
+
+
 def compute_masks(plan: RowPatternPlan, partitions: Partitions) -> Masks:
     """The variables that each row and its neighbours allow, as bits."""
-    variables = len(plan.conditions)
-    every = (1 << variables) - 1
-    mask: Masks
-    if variables <= _IN_A_BYTE:
-        mask = np.full(partitions.rows, every, np.uint8)
-    else:
-        mask = np.full(partitions.rows, every, np.int64)
-    conditions = [(n, value) for n, c in enumerate(plan.conditions) for value in c.alone]
     # conditions on one row are evaluated in table order, so that only bits are permuted
-    of_one_row = [(n, value) for n, value in conditions if not _reads_other_rows(value)]
-    if of_one_row:
-        _forbid(of_one_row, partitions.as_they_stand, mask)
-        if partitions.order is not None:
-            mask = mask[partitions.order]
-    _forbid([(n, value) for n, value in conditions if _reads_other_rows(value)], partitions, mask)
+    mask = partitions.row_masks
+    if mask is None:
+        mask = compute_row_masks(plan, partitions)
+    mask = mask.copy() if partitions.order is None else mask[partitions.order]
+    _forbid([(n, c) for n, c in _list_conditions(plan) if _reads_other_rows(c)], partitions, mask)
     if plan.row_pattern.within is not None:
         time = partitions.vector(plan.row_pattern.order[0].expr)
         if time.valid is not None:
             mask[~time.valid] = 0  # a row without a time is in no window
     return mask
+
+
+def _list_conditions(plan: RowPatternPlan) -> list[tuple[int, RowExpression]]:
+    """The conditions that are evaluated before the search, with the numbers of their variables."""
+    return [(number, value) for number, c in enumerate(plan.conditions) for value in c.alone]
 
 
 def _reads_other_rows(condition: RowExpression) -> bool:

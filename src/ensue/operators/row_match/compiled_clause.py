@@ -12,7 +12,7 @@ from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.cached import cached_property
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.row_match.row_partitions import Partitions, partition_rows
-from ensue.engine.row_match.search import RowMatches, RowMatchFinder, SearchState
+from ensue.engine.row_match.search import RowMatches, RowMatchFinder, SearchState, compute_row_masks
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.ir.canonical_form import canonical_form, compute_fingerprint
 from ensue.ir.expression import FieldRef
@@ -60,12 +60,12 @@ class CompiledClause:
     def match_complete(self, events: pa.Table, ties: Sequence[str] = ()) -> pa.Table:
         """Matches complete rows; `ties`, then arrival, order the rows that ORDER BY leaves equal."""
         order = (*self.row_pattern.order, *(RowSortKey(FieldRef(ROW, name)) for name in ties))
-        partitions = partition_rows(events, self.key, order)
         threads = self.limits.thread_count
+        partitions = partition_rows(events, self.key, order)
         parts = min(max(4 * threads, 16), partitions.rows // PART_ROWS, len(partitions))
-        stay = threads < 2 and partitions.order is None  # rows that move pay in parts that fit into the cache
-        if parts < 2 or stay or self.limits.max_matches is not None:  # that limit is for all rows together
+        if parts < 2 or threads < 2 or self.limits.max_matches is not None:  # that limit is for all rows together
             return self._match(partitions)
+        partitions = replace(partitions, row_masks=compute_row_masks(self.plan, partitions))
 
         def match_part(begin: int, end: int) -> pa.Table:
             return self._match(partitions.select(begin, end))
