@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
@@ -65,7 +64,8 @@ if TYPE_CHECKING:
     from ensue.parser.sql.sql_query import MatchClause
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.source_schema import SourceOptions
-    from ensue.runtime.stage import Explainer, Progress
+    from ensue.runtime.stage import Progress
+    from ensue.runtime.workload import Workload
 
 ParsedQuery = Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
 OneQuery = str | Path | PatternBuilder | ParsedQuery
@@ -1042,14 +1042,13 @@ def statistics(
         return Statistics.together([statistics(events, query, **arguments) for query in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample needs at least one event")
-    columns = _columns(checked, time=time, type=type, order=order, location=location)
-    assert columns is not None
+    columns = _describe_source(checked, (), False, time=time, type=type, order=order, location=location)
     return _runner(events).measure(events, checked, columns, sample=sample, seed=seed)
 
 
 @shorten_tracebacks
 def explain(
-    query: OneQuery | Subscriptions,
+    query: OneQuery | ManyQueries | Subscriptions,
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
@@ -1086,27 +1085,20 @@ def explain(
     from ensue.planner.explain.plan_node import format_plan
 
     limits, _, _, planning = _read_options("explain", options, PlannerOptions, Limits)
-    planning = replace(planning, limits=limits)
-    if isinstance(query, Subscriptions):
-        columns = _describe_source(query, (), False)
-        return PlanText(format_plan(_explain_query(query.subscribed(), events, columns, planning).describe()))
-    query = _read_with(query, params, definitions)
-    source = _columns(query, time=time, type=type, order=order, location=location)
-    explained = _explain_query(query, events, source, planning, archives)
-    if not analyze:
-        text = format_plan(explained.describe())
-    elif events is None or source is None or _is_spark(events):
+    if analyze and (events is None or _is_spark(events)):
         raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
-    else:
-        from ensue.backends.local import read_ordered
-
-        text = format_plan(explained.analyze(read_ordered(events, source, explained.types)))
-    return PlanText(f"{text}\n\n{explained.kernels()}" if kernel else text)
+    workload, frame = _plan(
+        query, events, params, definitions, archives, replace(planning, limits=limits),
+        time=time, type=type, order=order, location=location,
+    )  # fmt: skip
+    text = format_plan(workload.describe(frame if analyze else None))
+    kernels = [source for work in workload.works for source in work.kernels()] if kernel else []
+    return PlanText("\n\n".join([text, "\n\n\n".join(kernels)]) if kernels else text)
 
 
 @shorten_tracebacks
 def picture(
-    query: OneQuery,
+    query: OneQuery | ManyQueries,
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
@@ -1130,9 +1122,10 @@ def picture(
     from ensue.planner.explain.plan_picture import draw_plan
 
     *_, planning = _read_options("picture", options, PlannerOptions)
-    query = _read_with(query, params, definitions)
-    columns = _columns(query, time=time, type=type, order=order, location=location)
-    return Picture(draw_plan(_explain_query(query, events, columns, planning, archives).describe()))
+    workload, _ = _plan(
+        query, events, params, definitions, archives, planning, time=time, type=type, order=order, location=location
+    )
+    return Picture(draw_plan(workload.describe()))
 
 
 @shorten_tracebacks
@@ -1218,29 +1211,32 @@ def plot(
     return Picture(draw_plot(data))
 
 
-def _explain_query(
-    query: object,
+def _plan(
+    query: Any,
     events: Any,
-    columns: "SourceOptions | None",
-    planning: "PlannerOptions",
-    archives: "Mapping[str, Archive] | Archives | None" = None,
-) -> "Explainer":
-    from ensue.runtime.query_kinds import find_kind
+    params: Mapping[str, Any] | None,
+    definitions: "Definitions",
+    archives: "Mapping[str, Archive] | Archives | None",
+    planning: PlannerOptions,
+    **columns: Any,
+) -> "tuple[Workload, Any]":
+    """Plans queries to be described, and returns their events; without events, the columns follow from the queries."""
     from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
+    from ensue.runtime.source_schema import infer_source
+    from ensue.runtime.workload import Workload
 
-    source, frame, streaming = None, None, False
-    if events is not None:
-        if columns is None:
-            raise EventError("the time column of the events is missing: pass time=")
+    specs, frame, streaming = _read_queries(query, definitions, params), None, False
+    if events is None:
+        source = infer_source(specs)
+    else:
         runner = _runner(events)
-        frame, source = runner.read(events, columns)
         streaming = runner.STREAMING
-    archive_set = open_archives(archives, streaming=streaming)
+        frame, source = runner.read(events, _describe_source(query, specs, streaming, **columns))
     options = RunOptions(
-        streaming=streaming, planning=planning, coming=describe_input(frame, streaming=streaming)
+        streaming=streaming, planning=planning, coming=describe_input(frame, streaming=streaming),
+        ids=False, explain=True,
     )  # fmt: skip
-    explainer: Explainer = resolve_name(find_kind(query).explain)(query, source, options, archive_set)
-    return explainer
+    return Workload(specs, source, options, archive_set=open_archives(archives, streaming=streaming)), frame
 
 
 def _describe_source(
@@ -1281,19 +1277,6 @@ def _describe_source(
     if time_columns is None and others.get("arranging") is None:
         raise EventError("the time column of the events is missing: pass time=")
     return SourceOptions(time=time_columns or "", type=type, order=names, location=columns, **others)
-
-
-def _columns(
-    query: Any, *, time: str | tuple[str, str] | None, type: str | None, order: Sequence[str] | str, location: object
-) -> "SourceOptions | None":
-    """Returns the columns of events for EXPLAIN; None without a time column."""
-    from ensue.runtime.query_spec import QuerySpec
-
-    if isinstance(query, RowPatternQuery):  # it orders rows itself
-        return _describe_source(query, (QuerySpec(query),), False, type=type, order=order)
-    if time is None:
-        return None
-    return _describe_source(query, (), False, time=time, type=type, order=order, location=location)
 
 
 def _list_definitions(values: object) -> tuple[Definition | UserOperator, ...]:

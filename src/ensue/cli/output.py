@@ -310,10 +310,4 @@ def check_columns(
     query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any], archives: ensue.Archives | None
 ) -> None:
     """Raise an error if a query does not fit the columns of its events or archives."""
-    if not isinstance(query, Hierarchy):
-        ensue.explain(query, events, **columns, archives=archives)
-        return
-    from ensue.backends.dataframe_libs import read_event_table
-    from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
-
-    compile_hierarchy(query, read_event_table(events, **columns)[1])
+    ensue.explain(query, events, **columns, archives=archives)

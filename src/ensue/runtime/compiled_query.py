@@ -15,7 +15,7 @@ from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import MemoryBudget, MemoryRequest
-from ensue.engine.program import Program
+from ensue.engine.program import Program, format_kernel
 from ensue.engine.scan import Scan
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import TIMED_OUT, Query
@@ -106,6 +106,10 @@ class CompiledQuery:
         """Its kernel, generated once for all engines."""
         _, schema = self.physical
         return Program(self.plan, schema, self.shape.unit, nullable=False)
+
+    def format_kernel(self) -> str:
+        """The source of its kernel, with comments and the names of the query."""
+        return format_kernel(self.plan, self.physical[1], self.shape.unit)
 
 
 def compile_query(

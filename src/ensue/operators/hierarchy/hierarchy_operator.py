@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -46,6 +46,9 @@ from ensue.runtime.stage import (
 from ensue.runtime.workload import Workload
 from ensue.schema import get_type_names
 from ensue.vector.event_table import StreamSchema
+
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,14 @@ class HierarchyOperator:
 
     def as_single_stage(self) -> "HierarchyStage":
         return HierarchyStage(CompiledStage.from_hierarchy(self.hierarchy, self.reads.types), self.levels)
+
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        from ensue.operators.hierarchy.hierarchy_description import describe_outputs
+
+        return describe_outputs(self.hierarchy, self.outputs, ordered)
+
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(layer.matched.format_kernel() for layer in self.hierarchy.layers)
 
 
 def _build_input_filter(stage: CompiledStage) -> InputFilter:
@@ -239,9 +250,9 @@ Levels = Sequence[str] | str | None  # requested levels
 def plan_hierarchies(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["HierarchyOperator"]:
     limits = workload.options.planning.limits
     with name_query_in_errors(specs[0].name):
-        if limits.evict is not None:
+        if limits.evict is not None and not workload.options.explain:
             raise build_eviction_error(HIERARCHY_REASON)
-        if limits.shed_ms is not None:
+        if limits.shed_ms is not None and not workload.options.explain:
             raise build_shedding_error("complex events would lack some of their members")
     return _compile_hierarchies(specs, workload.source, workload.options)
 

@@ -1,7 +1,7 @@
 """The tree that explains a plan: its text, its picture and the figures of a run come from the same nodes."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from ensue.printing.expression_printer import truncate_wkt
@@ -60,6 +60,19 @@ class PlanNode:
     def list_children(self, *shapes: Shape) -> list["PlanNode"]:
         """Lists the children of some shapes."""
         return [child for child in self.children if child.shape in shapes]
+
+
+def combine_plans(plans: Mapping[str | int, PlanNode], *shared: PlanNode) -> PlanNode:
+    """Combines the plans of several queries, each under the query's name; that of a single one stays as it is.
+
+    >>> plans = {"up": PlanNode("scan of A", shape=Shape.PLAN), 1: PlanNode(children=(PlanNode("scan of B"),))}
+    >>> print(format_plan(combine_plans(plans, PlanNode("one scan"))))
+    """
+    if len(plans) == 1:
+        return next(iter(plans.values()))
+    named = ((name if isinstance(name, str) else f"query {name}", plan) for name, plan in plans.items())
+    children = (replace(plan, title=name, shape=Shape.PLAN) for name, plan in named)
+    return PlanNode(children=(*shared, *children), shape=Shape.PLAN, label=f"{len(plans)} queries")
 
 
 def format_plan(node: PlanNode) -> str:

@@ -1,42 +1,44 @@
-"""Explains the plan of a hierarchy: its layers, how each box is matched, and the plan of each matcher."""
+"""Describes the plan of a hierarchy: its layers, how each box is matched, and the plan of each matcher."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from types import MappingProxyType
 
 import pyarrow as pa
 
-from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.engine.engine import Engine
-from ensue.engine.program import format_kernel
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.traversal import iterate_atoms
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledLayer, compile_stages
 from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step
-from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
-from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.planner.explain.plan_description import describe_memory, describe_plan
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.explain.run_metrics import RunCounts, describe_run
 from ensue.planner.hierarchy_stages import InliningChoice
 from ensue.planner.physical_plan import PhysicalPlan
-from ensue.planner.schema_inference import infer_schema
 from ensue.planner.statistics import format_number
 from ensue.printing.expression_printer import format_name
 from ensue.printing.pattern_printer import format_pattern, format_types, format_window
-from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
-from ensue.runtime.query_spec import ArchiveSet, RunOptions
-from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import StageInput
-from ensue.schema import ValueKind
+from ensue.runtime.grouping import describe_result_modifiers
+from ensue.runtime.stage import OutputTable, StageInput
 from ensue.svg import cut_text
-from ensue.vector.column_values import arrow_type
-from ensue.vector.event_table import StreamSchema, create_union_schema, get_end_times, split_table
+from ensue.vector.event_table import get_end_times, split_table
 
 _WAITS = "waits for what is below it"
+
+
+def describe_outputs(compiled: CompiledHierarchy, outputs: Sequence[OutputTable], ordered: pa.Table | None) -> PlanNode:
+    """Describes a hierarchy and what becomes of its results, with the figures of a run if there are events."""
+    names = {str(output.query_number): str(output.name) for output in outputs}  # last: that of the query itself
+    tops = tuple(replace(top, label=names[top.label]) for top in compiled.hierarchy.tops)
+    compiled = replace(compiled, hierarchy=replace(compiled.hierarchy, tops=tops))
+    limits = compiled.layers[0].prepared.planning.limits
+    sections = [describe_result_modifiers(output.finishing) for output in outputs if output.finishing is not None]
+    sections += [describe_memory(None, limits)] if limits.can_evict else []
+    plan = describe_hierarchy_plan(compiled) if ordered is None else analyze_hierarchy(compiled, ordered)
+    return replace(plan, children=(*plan.children, *sections))
 
 
 def describe_hierarchy_plan(
@@ -108,7 +110,7 @@ def _describe_stages(compiled: CompiledHierarchy) -> Iterator[PlanNode]:
 
 def _describe_matcher(compiled: CompiledHierarchy, layer: CompiledLayer, runs: Mapping[str, PlanNode]) -> PlanNode:
     """Describes a layer that is matched separately, alone or with the layers in its boxes."""
-    plan, name = _get_flat(layer).plan, layer.layer.name
+    plan, name = layer.matched.plan, layer.layer.name
     inlined = _list_inlined(compiled, name)
     opened = [b for b in compiled.boxes if b.top_down and b.layer in inlined]
     names = ", ".join(f"{format_name(b.type)} {format_name(b.variable)}" for b in opened)
@@ -150,74 +152,6 @@ def _list_inlined(compiled: CompiledHierarchy, name: str) -> set[str]:
     """Returns a layer and the layers that are matched inside of it."""
     boxes = [b for b in compiled.boxes if b.top_down and b.layer == name]
     return {name}.union(*(_list_inlined(compiled, box.type) for box in boxes))
-
-
-def _get_flat(layer: CompiledLayer) -> CompiledQuery:
-    """Returns the query of a layer, with the layers in its boxes."""
-    return layer.prepared if layer.opened is None else layer.opened.flat
-
-
-class HierarchyExplainer:
-    """Explains a hierarchy, with the schema of its events if it is known."""
-
-    def __init__(
-        self, query: Hierarchy, source: SourceSchema | None, options: RunOptions, _archive_set: ArchiveSet
-    ) -> None:
-        query, self.finishing = strip_result_modifiers(query)
-        self.limits = options.planning.limits
-        self.compiled = compile_hierarchy(
-            query, infer_shape(query) if source is None else source.shape, options.planning
-        )
-
-    @property
-    def types(self) -> frozenset[str] | None:
-        """The types of events that matter. None: all of them."""
-        return HierarchyOperator(self.compiled, ()).reads.types
-
-    def describe(self) -> PlanNode:
-        """Describes the layers and the plan of each matcher."""
-        sections = [] if self.finishing is None else [describe_result_modifiers(self.finishing)]
-        sections += [describe_memory(None, self.limits)] if self.limits.can_evict else []
-        plan = describe_hierarchy_plan(self.compiled)
-        return replace(plan, children=(*plan.children, *sections))
-
-    def analyze(self, ordered: pa.Table) -> PlanNode:
-        """Describes the plan with the figures of a run; the events are in stream order."""
-        return analyze_hierarchy(self.compiled, ordered)
-
-    def kernels(self) -> str:
-        """The source of the kernel of each layer."""
-        flat = map(_get_flat, self.compiled.layers)
-        return "\n\n\n".join(format_kernel(q.plan, q.physical[1], q.shape.unit) for q in flat)
-
-
-def infer_shape(hierarchy: Hierarchy) -> StreamSchema:
-    """Infers the fields of events, and their types, from their use in the layers."""
-    types: dict[str, dict[str, ValueKind]] = {}
-    time, kind = "time", ValueKind.INTEGER
-    for layer in build_layers(hierarchy):
-        schema = infer_schema(layer.query)
-        if layer.query.within is not None:
-            kind = schema.time_kind
-        for name, event_type in schema.types.items():
-            if name not in layer.uses:
-                fields_of_type = types.setdefault(name, {})
-                for field, inferred in event_type.fields.items():
-                    if field not in (schema.end, schema.type_column):
-                        fields_of_type.setdefault(field, inferred)
-    fields: dict[str, pa.DataType] = {}
-    by_type = {}
-    for name, fields_of_type in types.items():
-        columns = [(time, time)]
-        for field, inferred in fields_of_type.items():
-            type_ = arrow_type(inferred, "us", None)
-            column = field if fields.get(field, type_) == type_ else f"{field}@{name}"
-            fields[column] = type_
-            columns.append((field, column))
-        by_type[name] = columns
-    fields[time] = arrow_type(kind, "us", None)
-    arrow = pa.schema([*fields.items(), ("__type", pa.string())])
-    return create_union_schema(arrow, by_type, time=time, order=())
 
 
 # ---------------------------------------------------------------------------- EXPLAIN ANALYZE

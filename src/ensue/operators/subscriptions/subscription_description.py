@@ -1,4 +1,4 @@
-"""Explains how a set of subscriptions runs."""
+"""Describes how a set of subscriptions runs."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ from ensue.planner.subscription_network import (
     NetworkNode,
     plan_network,
 )
-from ensue.runtime.query_spec import ArchiveSet, RunOptions, SubscriptionsSpec
+from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
 
@@ -31,35 +31,26 @@ MOST_SHAPES = 8  # templates whose plans are shown
 MOST_NAMES = 5  # in a list
 
 
-class SubscriptionsExplainer:
-    """Explains which subscriptions of a set share what, and how each runs on known events."""
-
-    def __init__(
-        self, subscribed: SubscriptionsSpec, source: SourceSchema | None, options: RunOptions, _archive_set: ArchiveSet
-    ) -> None:
-        self.subscribed, self.source, self.limits = subscribed, source, options.planning.limits
-
-    def describe(self) -> PlanNode:
-        """Describes the set."""
-        subscribed, source = self.subscribed, self.source
-        changes = [change for _, change in subscribed.log.alive(subscribed.version)]
-        if source is None:
-            patterns = sum(map(is_pattern, changes))
-            return PlanNode(
-                f"subscriptions  {len(changes)}, at version {subscribed.version}: "
-                f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language",
-                lines=("how they are run depends on the events: ensue.explain(subscriptions, events)",),
-            )
-        subscriptions = compile_subscription_set(subscribed, source)
-        sections = [_summarize(subscriptions, subscribed, self.limits)]
-        if len(changes) <= FEW:
-            sections += [_describe_network(c, subscriptions) for c in changes if not is_pattern(c)]
-        templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
-        sections += [_describe_template(shape, subscriptions) for shape in templates[:MOST_SHAPES]]
-        if len(templates) > MOST_SHAPES:
-            sections.append(PlanNode(f"... and {len(templates) - MOST_SHAPES} templates more"))
-        sections += _describe_separate(subscriptions)
-        return PlanNode(children=tuple(sections), shape=Shape.PLAN)
+def describe_subscription_set(subscribed: SubscriptionsSpec, source: SourceSchema, limits: Limits) -> PlanNode:
+    """Describes which subscriptions of a set share what, and how each runs on known events."""
+    changes = [change for _, change in subscribed.log.alive(subscribed.version)]
+    if source.inferred:
+        patterns = sum(map(is_pattern, changes))
+        return PlanNode(
+            f"subscriptions  {len(changes)}, at version {subscribed.version}: "
+            f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language",
+            lines=("how they are run depends on the events: ensue.explain(subscriptions, events)",),
+        )
+    subscriptions = compile_subscription_set(subscribed, source)
+    sections = [_summarize(subscriptions, subscribed, limits)]
+    if len(changes) <= FEW:
+        sections += [_describe_network(c, subscriptions) for c in changes if not is_pattern(c)]
+    templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
+    sections += [_describe_template(shape, subscriptions) for shape in templates[:MOST_SHAPES]]
+    if len(templates) > MOST_SHAPES:
+        sections.append(PlanNode(f"... and {len(templates) - MOST_SHAPES} templates more"))
+    sections += _describe_separate(subscriptions)
+    return PlanNode(children=tuple(sections), shape=Shape.PLAN)
 
 
 def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: Limits) -> PlanNode:
