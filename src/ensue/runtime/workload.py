@@ -186,8 +186,8 @@ class Workload:
         plans: dict[Name, PlanNode] = {}
         for work in self.works:
             numbers = {output.query_number for output in work.outputs}
-            names = [spec.name for spec in self.specs if spec.number in numbers and spec.name is not None]
-            plans[names[0] if len(names) == 1 else " and ".join(map(str, names))] = work.describe(ordered)
+            name, *others = [spec.name or 0 for spec in self.specs if spec.number in numbers]
+            plans["queries " + " and ".join(map(str, (name, *others))) if others else name] = work.describe(ordered)
         return combine_plans(plans)
 
     def with_own_archive(self, name: str, archive: "Archive") -> "Workload":

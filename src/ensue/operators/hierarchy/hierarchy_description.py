@@ -31,9 +31,6 @@ _WAITS = "waits for what is below it"
 
 def describe_outputs(compiled: CompiledHierarchy, outputs: Sequence[OutputTable], ordered: pa.Table | None) -> PlanNode:
     """Describes a hierarchy and what becomes of its results, with the figures of a run if there are events."""
-    names = {str(output.query_number): str(output.name) for output in outputs}  # last: that of the query itself
-    tops = tuple(replace(top, label=names[top.label]) for top in compiled.hierarchy.tops)
-    compiled = replace(compiled, hierarchy=replace(compiled.hierarchy, tops=tops))
     limits = compiled.layers[0].prepared.planning.limits
     sections = [describe_result_modifiers(output.finishing) for output in outputs if output.finishing is not None]
     sections += [describe_memory(None, limits)] if limits.can_evict else []
@@ -60,7 +57,7 @@ def _name_layer(name: str, hierarchy: Hierarchy) -> str:
     """Returns the name of a layer for readers."""
     label = next((top.label for top in hierarchy.tops if top.layer == name), name)
     if name in hierarchy.top_queries:
-        return "the query" if not label else f"the query {format_name(label)}"
+        return f"the query {label if label.isdigit() else format_name(label)}" if label else "the query"
     return format_name(name)
 
 

@@ -273,7 +273,7 @@ def _compile_hierarchies(
     specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions
 ) -> Iterator[HierarchyOperator]:
     """Compiles queries on definitions; queries that share layers run on one hierarchy."""
-    by_label = {str(spec.number): spec for spec in specs}
+    by_label = {str(spec.number if spec.name is None else spec.name): spec for spec in specs}
     hierarchies = {}
     for label, spec in by_label.items():
         assert isinstance(spec.query, Hierarchy)
@@ -291,7 +291,9 @@ def _compile_hierarchies(
                 merged, *context, trace=options.output.trace,
                 streaming=options.streaming, emit_timeouts=options.output.emit_timeouts,
             )  # fmt: skip
-        levels = [level for label in labels for level in _list_levels(by_label[label], hierarchies[label], compiled)]
+        levels = [
+            level for label in labels for level in _list_levels(label, by_label[label], hierarchies[label], compiled)
+        ]
         yield HierarchyOperator(compiled, tuple(levels))
 
 
@@ -310,7 +312,9 @@ def _require_levels(hierarchies: Collection[Hierarchy], levels: Levels, *, singl
             )
 
 
-def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy) -> Iterator[LevelOutput]:
+def _list_levels(
+    label: str, spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy
+) -> Iterator[LevelOutput]:
     """Yields the requested levels of a query, then the query itself.
 
     With several queries, the name of a level starts with that of its query.
@@ -322,7 +326,7 @@ def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierar
     ]
     tops = {top.label: top.layer for top in compiled.hierarchy.tops}
     query_name = hierarchy.query.name or ""
-    names.append((tops.get(str(spec.number), query_name), query_name if spec.name is None else spec.name))
+    names.append((tops.get(label, query_name), query_name if spec.name is None else spec.name))
     meaning = {layer.layer.name: layer.layer.meaning for layer in compiled.layers}
     for layer, output in names:
         schema = compiled.delivered[layer]
