@@ -696,11 +696,6 @@ def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, A
         return tuple(QuerySpec(q, name, n) for n, (name, q) in enumerate(queries.items()))
 
 
-def _read_with(query: OneQuery, params: Mapping[str, Any] | None, definitions: "Definitions" = ()) -> ParsedQuery:
-    with _parameters(params) as parameters:
-        return _read(query, parameters, _list_definitions(definitions))
-
-
 def _read(
     query: OneQuery | Subscription, parameters: Parameters, definitions: Sequence[Definition | UserOperator] = ()
 ) -> ParsedQuery:
@@ -727,7 +722,8 @@ def _read(
 
 
 def _read_pattern(one: OneQuery, params: Mapping[str, Any] | None) -> Query | Hierarchy:
-    query = _read_with(one, params)
+    with _parameters(params) as parameters:
+        query = _read(one, parameters)
     if isinstance(query, RowPatternQuery):
         raise QueryError(
             "MATCH_RECOGNIZE is not supported here yet",
@@ -1091,9 +1087,9 @@ def explain(
         query, events, params, definitions, archives, replace(planning, limits=limits),
         time=time, type=type, order=order, location=location,
     )  # fmt: skip
-    text = format_plan(workload.describe(frame if analyze else None))
-    kernels = [source for work in workload.works for source in work.kernels()] if kernel else []
-    return PlanText("\n\n".join([text, "\n\n\n".join(kernels)]) if kernels else text)
+    plan = workload.describe(frame if analyze else None)
+    kernels = "\n\n\n".join(plan.list_kernels()) if kernel else ""
+    return PlanText("\n\n".join(filter(None, (format_plan(plan), kernels))))
 
 
 @shorten_tracebacks

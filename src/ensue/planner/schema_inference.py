@@ -1,12 +1,12 @@
 """Infers a schema from a query, to plan it without events."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from types import MappingProxyType
 
-from ensue.analyzer.query import check_query, check_structure
+from ensue.analyzer.query import check_structure
 from ensue.analyzer.types import get_constant_kind
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import ArgumentType
@@ -30,9 +30,6 @@ from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
 from ensue.ir.traits import is_input
 from ensue.ir.traversal import iterate_atoms, iterate_max_gaps, iterate_operator_calls, map_results_to_events
-from ensue.planner.physical_plan import PhysicalPlan
-from ensue.planner.planner import choose_plan
-from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.schema import EventType, Schema, ValueKind, get_type_names
 
 NOTE = "the kinds of fields are assumed from how the query uses them"
@@ -57,13 +54,6 @@ _ASSUMED = {
 
 Slot = tuple[str, str]  # event type, field
 Term = ValueKind | Slot | None  # the kind of a value, or the field it reads; None: unknown
-
-
-def plan_without_events(query: Query, planning: PlannerOptions = DEFAULT_OPTIONS) -> PhysicalPlan:
-    """Plans a query for events that fit it."""
-    schema = infer_schema(query)
-    plan = choose_plan(check_query(query, schema), schema, planning)
-    return replace(plan, notes=(*plan.notes, NOTE))
 
 
 def infer_schema(query: Query) -> Schema:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,6 +37,7 @@ from ensue.vector.take import create_empty_table
 if TYPE_CHECKING:
     from ensue.engine.adaptive import AdaptiveEngine
     from ensue.engine.reference_engine import ReferenceEngine
+    from ensue.planner.explain.plan_node import PlanNode
 
 AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
 MANY_EVENTS = 100_000  # in a table; matching fewer in threads costs more than it saves
@@ -107,9 +109,12 @@ class CompiledQuery:
         _, schema = self.physical
         return Program(self.plan, schema, self.shape.unit, nullable=False)
 
-    def format_kernel(self) -> str:
-        """The source of its kernel, with comments and the names of the query."""
-        return format_kernel(self.plan, self.physical[1], self.shape.unit)
+    def describe(self) -> "PlanNode":
+        """Describes its plan, with its kernel."""
+        from ensue.planner.explain.plan_description import describe_plan
+
+        kernel = partial(format_kernel, self.plan, self.physical[1], self.shape.unit)
+        return replace(describe_plan(self.plan), kernel=kernel)
 
 
 def compile_query(

@@ -455,9 +455,6 @@ class QueryOperator(Protocol):
     def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
         """Describes its plan, with the figures of a run over events in stream order if there are any."""
 
-    def kernels(self) -> Sequence[str]:
-        """The sources of its kernels."""
-
 
 def build_output(
     spec: QuerySpec, schema: pa.Schema, meaning: Query | None, sorted_by: tuple[str, ...] = ()

@@ -15,11 +15,10 @@ from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide
 from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin
 from ensue.planner.access_paths import AccessCandidate, AccessDecision, ArchiveStatistics, describe_unclustered
-from ensue.planner.explain.plan_description import describe_plan
 from ensue.planner.explain.plan_node import Metric, PlanNode, Shape
 from ensue.planner.explain.run_metrics import format_phases
 from ensue.planner.statistics import format_number
-from ensue.printing.expression_printer import format_condition, format_expr, format_name
+from ensue.printing.expression_printer import format_condition, format_count, format_expr, format_name
 from ensue.printing.pattern_printer import format_pattern, format_range, format_return_item
 from ensue.runtime.grouping import describe_result_modifiers
 from ensue.runtime.query_spec import ArchiveSet
@@ -143,17 +142,13 @@ def _format_layout(layout: ArchiveLayout, own: bool) -> str:
     rows = "some" if layout.rows is None else f"{layout.rows:,}"
     facts = [f"{kind}{version}{' and the stream' if own else ''}", f"{rows} events{span}"]
     if layout.files:
-        facts.append(_count(layout.files, "file"))
+        facts.append(format_count(layout.files, "file"))
     if layout.partitioned_by or layout.buckets:
         buckets = (f"{layout.buckets} buckets",) if layout.buckets else ()
         facts.append(f"by {' and '.join(dict.fromkeys((*layout.partitioned_by, *buckets)))}")
     if layout.sorted_by:
         facts.append(f"sorted by {', '.join(layout.sorted_by)}")
     return ", ".join(facts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _format_access(candidate: AccessCandidate) -> str:
@@ -200,7 +195,7 @@ def _describe_sides(query: ArchiveJoinQuery, sides: Sequence[CompiledSide], acce
     )
     for name, side in zip(["live", *names], sides, strict=True):
         clause = PlanNode(lines=("a MATCH_RECOGNIZE clause",), shape=Shape.PLAN)
-        plan = describe_plan(side.prepared.plan) if isinstance(side, PatternSide) else clause
+        plan = side.prepared.describe() if isinstance(side, PatternSide) else clause
         yield replace(plan, title=name, children=(*(edges if name == "live" else ()), *plan.children))
 
 
@@ -217,7 +212,9 @@ def _describe_run(
         found, kept = matcher.count_matches(archive)
         past = next((p for p in decision.archives if p.name == archive), None)
         all_found = "-" if past is None else format_number(past.rows * past.matches)
-        reads = f"in {_count(counts.reads, 'read')}, of {counts.rows:,} rows in {_count(counts.files, 'file')}"
+        reads = (
+            f"in {format_count(counts.reads, 'read')}, of {counts.rows:,} rows in {format_count(counts.files, 'file')}"
+        )
         kept_words = f"expected in all of it; {kept:,} kept in the end"
         figures.append(Metric(f"{name}: events", "", f"{counts.events:,}", reads))
         figures.append(Metric(f"{name}: archived matches", all_found, f"{found:,}", kept_words))

@@ -162,10 +162,6 @@ class ArchiveJoinOperator:
             plans[output.name] = described.describe(*figures)
         return combine_plans(plans)
 
-    def kernels(self) -> tuple[str, ...]:
-        sides = [side for query in self.queries for side in query.sides]
-        return tuple(prepared.format_kernel() for prepared in select_patterns(sides))
-
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
         queries = tuple(self.queries[n] for n in numbers)
         used = {join.lookup.archive for query in queries for join in query.joins}

@@ -13,7 +13,7 @@ from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.traversal import iterate_atoms
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledLayer, compile_stages
 from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step
-from ensue.planner.explain.plan_description import describe_memory, describe_plan
+from ensue.planner.explain.plan_description import describe_memory
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.explain.run_metrics import RunCounts, describe_run
 from ensue.planner.hierarchy_stages import InliningChoice
@@ -113,7 +113,7 @@ def _describe_matcher(compiled: CompiledHierarchy, layer: CompiledLayer, runs: M
     names = ", ".join(f"{format_name(b.type)} {format_name(b.variable)}" for b in opened)
     lines = [f"finds with it, from the top down: {names}"] if opened else []
     lines += [_WAITS] if layer.waits > 0 else []
-    described = describe_plan(plan)
+    described = layer.matched.describe()
     figures = (runs[name],) if name in runs else ()
     return replace(
         described,

@@ -110,9 +110,6 @@ class HierarchyOperator:
 
         return describe_outputs(self.hierarchy, self.outputs, ordered)
 
-    def kernels(self) -> tuple[str, ...]:
-        return tuple(layer.matched.format_kernel() for layer in self.hierarchy.layers)
-
 
 def _build_input_filter(stage: CompiledStage) -> InputFilter:
     types = stage.stage.raw

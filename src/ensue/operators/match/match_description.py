@@ -10,7 +10,7 @@ import pyarrow as pa
 from ensue.engine.engine import Engine
 from ensue.engine.program import warn_about_compile_time
 from ensue.operators.match.shared_engine import count_uses, create_shared_engines
-from ensue.planner.explain.plan_description import describe_memory, describe_plan
+from ensue.planner.explain.plan_description import describe_memory
 from ensue.planner.explain.plan_node import PlanNode, combine_plans
 from ensue.planner.explain.run_metrics import RunCounts, describe_run
 from ensue.runtime.compiled_query import CompiledQuery, build_result
@@ -46,7 +46,7 @@ def _describe_query(prepared: CompiledQuery, output: OutputTable, ordered: pa.Ta
     sections += [] if output.finishing is None else [describe_result_modifiers(output.finishing)]
     sections += [describe_memory(plan, limits)] if limits.can_evict else []
     sections += [] if ordered is None else [describe_run(plan, _run_counted(prepared, ordered))]
-    described = describe_plan(plan)
+    described = prepared.describe()
     return replace(described, children=(*described.children, *sections))
 
 

@@ -162,9 +162,6 @@ class MatchOperator:
 
         return describe_queries(self.expected, self.outputs, ordered)
 
-    def kernels(self) -> tuple[str, ...]:
-        return tuple(query.format_kernel() for query in self.expected)
-
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
         bundles = tuple(self.bundles[n] for n in numbers)
         outputs = tuple(self.outputs[n] for n in numbers)

@@ -25,6 +25,7 @@ from ensue.ir.values import format_duration
 from ensue.operators.row_match.compiled_clause import CompiledClause
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.row_pattern_plan import END, RowPatternPlan, RowTransition
+from ensue.printing.expression_printer import format_count
 from ensue.printing.sql_printer import (
     format_over_row,
     format_row_expression,
@@ -75,7 +76,7 @@ class ClauseDescription:
             _describe_automaton(self.plan),
             _describe_length(self.plan),
         )
-        return PlanNode(children=(*sections, *figures), shape=Shape.PLAN)
+        return PlanNode(children=(*sections, *figures), shape=Shape.PLAN, kernel=self.format_kernel)
 
     def format_kernel(self) -> str:
         """Returns the source of the kernel."""
@@ -161,7 +162,7 @@ def _describe_automaton(plan: RowPatternPlan) -> PlanNode:
         lines.append(f"{number}: {shown or 'no transition'}")
     if len(entries) > _MAX_ENTRIES:
         lines.append(f"and {len(entries) - _MAX_ENTRIES:,} more")
-    count = _format_count(len(entries), "entry", "entries")
+    count = format_count(len(entries), "entry")
     return PlanNode(f"automaton of {count}, the preferred choice first", lines=tuple(lines))
 
 
@@ -176,8 +177,8 @@ def _describe_choice(choice: RowTransition, variables: tuple[str, ...]) -> str:
 
 def _describe_length(plan: RowPatternPlan) -> PlanNode:
     longest = plan.automaton.longest
-    length = "of any length" if longest is None else f"of at most {_format_count(longest, 'row')}"
-    back, awaited = _format_count(plan.back, "row"), _format_count(plan.awaited, "row")
+    length = "of any length" if longest is None else f"of at most {format_count(longest, 'row')}"
+    back, awaited = format_count(plan.back, "row"), format_count(plan.awaited, "row")
     return PlanNode(
         lines=(
             f"a match is {length}",
@@ -199,14 +200,5 @@ def _describe_streaming(plan: RowPatternPlan, longest: int | None) -> str:
             "live, rows are kept while they may become part of a match; refused on Spark "
             "without WITHIN or bounded quantifiers"
         )
-    rows = _format_count(max(0, longest - 1) + plan.awaited, "further row")
+    rows = format_count(max(0, longest - 1) + plan.awaited, "further row")
     return f"a row is decided by {rows} of its partition at the latest"
-
-
-def _format_count(number: int, noun: str, plural: str | None = None) -> str:
-    """Formats a number of things.
-
-    >>> _format_count(1, "row"), _format_count(2_000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -198,11 +198,6 @@ class RowPatternOperator:
             plans[output.name] = ClauseDescription(clause, self.source).describe(*figures)
         return combine_plans(plans)
 
-    def kernels(self) -> tuple[str, ...]:
-        from ensue.operators.row_match.row_description import ClauseDescription
-
-        return tuple(ClauseDescription(clause, self.source).format_kernel() for clause in self.clauses)
-
     def _stage(self, key: tuple[str, ...]) -> RowPatternStage:
         clauses = tuple(clause for clause in self.clauses if clause.key == key)
         pairs = zip(self.clauses, self.outputs, strict=True)

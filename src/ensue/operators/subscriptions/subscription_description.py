@@ -22,6 +22,7 @@ from ensue.planner.subscription_network import (
     NetworkNode,
     plan_network,
 )
+from ensue.printing.expression_printer import format_count
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
@@ -66,10 +67,10 @@ def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, li
         properties=(
             ("subscriptions", f"{len(subscriptions)}, at version {subscribed.version} of a log {place}"),
             ("  on nodes", f"{len(subscriptions.members)}"),
-            ("  in templates", f"{shared}, as {_count(len(templates), 'plan')}"),
+            ("  in templates", f"{shared}, as {format_count(len(templates), 'plan')}"),
             ("  separately", f"{len(patterns) - shared}"),
             ("nodes", f"{nodes}, {leaves} of them leaves; used {requests} times, so sharing saved {requests - nodes}"),
-            ("index", f"{_count(len(subscriptions.index), 'atom')}{': ' * bool(paths)}{paths}"),
+            ("index", f"{format_count(len(subscriptions.index), 'atom')}{': ' * bool(paths)}{paths}"),
             ("limits", "as memory allows" if most is None else f"{most} partial matches of each engine"),
         )
     )
@@ -94,14 +95,16 @@ def _describe_node(node: NetworkNode, subscriptions: SubscriptionSet) -> PlanNod
         case NetworkLeaf(test):
             return described(f"event {_describe_test(test)}")
         case NetworkFilter(child, tests):
-            return described(f"values that pass {_count(len(tests), 'test')}", _describe_node(child, subscriptions))
+            return described(
+                f"values that pass {format_count(len(tests), 'test')}", _describe_node(child, subscriptions)
+            )
         case NetworkJoin(left, right, tests):
             waits = " and ".join(
                 f"the {side} waits {_length(length, subscriptions)}"
                 for side, length in (("first", node.left_waits), ("second", node.right_waits))
             )
             sides = (_describe_node(side, subscriptions) for side in (left, right))
-            return described(f"pairs that pass {_count(len(tests), 'test')}: {waits}", *sides)
+            return described(f"pairs that pass {format_count(len(tests), 'test')}: {waits}", *sides)
         case NetworkAbsence(child):
             waits = f"forbidding events wait {_length(node.bars_wait, subscriptions)}"
             children = [] if child is None else [_describe_node(child, subscriptions)]
@@ -132,8 +135,9 @@ def _length(waits: float, subscriptions: SubscriptionSet) -> str:
 def _describe_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> PlanNode:
     names = [m.name for m in subscriptions.patterns.members.values() if m.shape is shape]
     constants = ", ".join(kind.value for kind in shape.kinds) or "none"
+    users = format_count(len(names), "subscription")
     return PlanNode(
-        f"one plan for {_count(len(names), 'subscription')} of a template, over the events that are routed to them",
+        f"one plan for {users} of a template, over the events that are routed to them",
         lines=(_quote_names(names), f"constants: {constants}"),
         children=(describe_plan(shape.plan),),
     )
@@ -152,7 +156,3 @@ def _describe_separate(subscriptions: SubscriptionSet) -> Iterator[PlanNode]:
 def _quote_names(names: list[str]) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:MOST_NAMES])
     return shown if len(names) <= MOST_NAMES else f"{shown}, ... ({len(names)})"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

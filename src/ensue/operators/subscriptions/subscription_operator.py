@@ -292,10 +292,6 @@ class SubscriptionOperator:
         figures = PlanNode(f"{matches.num_rows:,} matches in {ordered.num_rows:,} events")
         return replace(plan, children=(*plan.children, figures))
 
-    def kernels(self) -> tuple[str, ...]:
-        """Returns none: its kernels are those of its templates, and of the network."""
-        return ()
-
 
 class ReusedSetMatcher(SubscriptionMatcher):
     """Matches a set over a table; the compiled set is reused by the next call."""

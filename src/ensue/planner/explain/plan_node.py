@@ -1,6 +1,6 @@
 """The tree that explains a plan: its text, its picture and the figures of a run come from the same nodes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -51,11 +51,17 @@ class PlanNode:
     details: tuple[str, ...] = ()  # lines of a picture that the text has elsewhere
     target: str = ""  # of an edge: the label of a state, or the title of a plan
     column: int = 0  # of a state: how far it is from the start
+    kernel: Callable[[], str] | None = None  # writes the source of its kernel
 
     @property
     def name(self) -> str:
         """Its name in a picture."""
         return self.label or self.title
+
+    def list_kernels(self) -> list[str]:
+        """Lists the sources of the kernels of all parts."""
+        own = [] if self.kernel is None else [self.kernel()]
+        return own + [kernel for child in self.children for kernel in child.list_kernels()]
 
     def list_children(self, *shapes: Shape) -> list["PlanNode"]:
         """Lists the children of some shapes."""
