@@ -1,30 +1,26 @@
 """Describes the plan of a hierarchy: its layers, how each box is matched, and the plan of each matcher."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from time import perf_counter
+from dataclasses import replace
 from types import MappingProxyType
 
 import pyarrow as pa
 
-from ensue.engine.engine import Engine
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.traversal import iterate_atoms
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledLayer, compile_stages
-from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step
+from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.planner.explain.plan_description import describe_memory
 from ensue.planner.explain.plan_node import PlanNode, Shape
-from ensue.planner.explain.run_metrics import RunCounts, describe_run
 from ensue.planner.hierarchy_stages import InliningChoice
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import format_number
 from ensue.printing.expression_printer import format_name
 from ensue.printing.pattern_printer import format_pattern, format_types, format_window
 from ensue.runtime.grouping import describe_result_modifiers
-from ensue.runtime.stage import OutputTable, StageInput
+from ensue.runtime.live_matcher import measure_run
+from ensue.runtime.stage import OutputTable
 from ensue.svg import cut_text
-from ensue.vector.event_table import get_end_times, split_table
 
 _WAITS = "waits for what is below it"
 
@@ -151,76 +147,17 @@ def _list_inlined(compiled: CompiledHierarchy, name: str) -> set[str]:
     return {name}.union(*(_list_inlined(compiled, box.type) for box in boxes))
 
 
-# ---------------------------------------------------------------------------- EXPLAIN ANALYZE
-
-PIECE = 1 << 16  # events between two counts of the partial matches
-FIRST = 100  # events of the first run, which compiles all kernels
-
-
-def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> PlanNode:
-    """Describes a hierarchy with the estimates and actual figures of each layer.
-
-    `events` are in the order of the stream.
-    """
-    began = perf_counter()
-    _run(hierarchy, events.slice(0, FIRST))  # to measure compilation apart
-    compiled = perf_counter()
-    live = _run(hierarchy, events)
-    done = perf_counter()
-    seconds = f"compiling {compiled - began:.3f} s, all layers {done - compiled:.3f} s"
-    summary = PlanNode(f"the hierarchy in {events.num_rows:,} events: {seconds}")
-    plan = describe_hierarchy_plan(hierarchy, live.describe_layers())
+def analyze_hierarchy(hierarchy: CompiledHierarchy, ordered: pa.Table) -> PlanNode:
+    """Describes a hierarchy with the estimates and actual figures of each layer; the events are in stream order."""
+    meters, compiling, running = measure_run(
+        lambda: HierarchyMatcher(hierarchy),
+        lambda live: [layer.matcher for layer in live.layers],
+        ordered,
+        hierarchy.shape,
+    )
+    layers = zip(hierarchy.layers, meters, strict=True)
+    runs = {layer.layer.name: meter.describe(("this layer", meter.seconds)) for layer, meter in layers}
+    seconds = f"compiling {compiling:.3f} s, all layers {running:.3f} s"
+    summary = PlanNode(f"the hierarchy in {ordered.num_rows:,} events: {seconds}")
+    plan = describe_hierarchy_plan(hierarchy, runs)
     return replace(plan, children=(*plan.children, summary))
-
-
-def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
-    live = _CountingMatcher(hierarchy)
-    for piece in split_table(events, PIECE):
-        live.process(StageInput.from_events(piece))
-        now = get_end_times(piece, hierarchy.shape)[-1].item()
-        live.on_watermark(now)  # so that expired matches are not counted
-    live.on_watermark(math.inf)
-    return live
-
-
-@dataclass
-class _LayerCounts:
-    """Counts the matches, partial matches and seconds of a layer."""
-
-    matches: int = 0
-    most_partial: int = 0
-    seconds: float = 0.0
-
-
-class _CountingMatcher(HierarchyMatcher):
-    """A hierarchy matcher whose layers count their attempts and their time."""
-
-    def __init__(self, hierarchy: CompiledHierarchy) -> None:
-        super().__init__(hierarchy)
-        self.counted: dict[str, _LayerCounts] = {}
-        for layer in self.layers:
-            layer.matcher.engine = layer.matcher.prepared.engine(counted=True)
-            self.counted[layer.name] = _LayerCounts()
-
-    def describe_layers(self) -> dict[str, PlanNode]:
-        """Describes the estimates and actual figures of each layer."""
-        runs = {}
-        for layer in self.layers:
-            engine, counts = layer.matcher.engine, self.counted[layer.name]
-            counters = engine.counters() if isinstance(engine, Engine) else None
-            seconds = (("this layer", counts.seconds),)
-            run = RunCounts(engine.rows, counts.matches, counters, counts.most_partial, seconds)
-            runs[layer.name] = describe_run(layer.matcher.prepared.plan, run)
-        return runs
-
-    def _apply_step(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
-        def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
-            began = perf_counter()
-            events = step(layer, lower)
-            counts, partial = self.counted[layer.name], layer.matcher.engine.usage.partial_matches
-            counts.seconds += perf_counter() - began
-            counts.matches += events.num_rows
-            counts.most_partial = max(counts.most_partial, partial)
-            return events
-
-        return super()._apply_step(counted, inputs)
