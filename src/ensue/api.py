@@ -1217,8 +1217,8 @@ def _plan(
     **columns: Any,
 ) -> "tuple[Workload, Any]":
     """Plans queries to be described, and returns their events; without events, the columns follow from the queries."""
+    from ensue.operators.hierarchy.hierarchy_description import infer_source
     from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
-    from ensue.runtime.source_schema import infer_source
     from ensue.runtime.workload import Workload
 
     specs, frame, streaming = _read_queries(query, definitions, params), None, False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ensue.errors import Span
-from ensue.printing.expression_printer import format_count
+from ensue.options import format_count
 
 JsonTime = str | int | float  # ISO 8601 where times are timestamps, else a number
 

@@ -309,16 +309,6 @@ def format_scalar(expr: Expr, leaf: Callable[[FieldRef], str]) -> str:
     return _SqlDialect(leaf).show(expr)
 
 
-def format_count(number: int, noun: str) -> str:
-    """Formats a number of things.
-
-    >>> format_count(1, "row"), format_count(2_000, "match"), format_count(0, "entry")
-    ('1 row', '2,000 matches', '0 entries')
-    """
-    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 def truncate_wkt(text: str) -> str:
     """Truncates long WKT constants in a text.
 

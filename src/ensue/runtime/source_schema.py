@@ -3,26 +3,20 @@
 import base64
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.errors import EventError
 from ensue.ir.expression import Aggregate, Expr, FieldRef
-from ensue.ir.hierarchy import Hierarchy
-from ensue.ir.query import Query
 from ensue.options import DEFAULT, StreamOptions
 from ensue.runtime.tasks.watermark import WatermarkClock, create_clock
-from ensue.schema import Schema, ValueKind
 from ensue.vector.arrow_types import time_unit
-from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow
+from ensue.vector.column_values import Vector, from_arrow, to_arrow
 from ensue.vector.evaluation import evaluate
-from ensue.vector.event_table import COMPUTED, PLACE, TYPE, Columns, StreamSchema, add_location, restore_schema
+from ensue.vector.event_table import COMPUTED, PLACE, Columns, StreamSchema, add_location, restore_schema
 from ensue.vector.take import create_empty_table
-
-if TYPE_CHECKING:
-    from ensue.runtime.query_spec import QuerySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,47 +189,3 @@ class SourceSchema:
             zone=described.get("zone"),
             by_type=None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
         )
-
-
-def infer_source(specs: "Iterable[QuerySpec]") -> SourceSchema:
-    """Infers the source of patterns and hierarchies; what other queries read is not known without events."""
-    from ensue.planner.schema_inference import infer_schema
-    from ensue.runtime.grouping import strip_result_modifiers
-    from ensue.runtime.query_spec import name_query_in_errors
-
-    schemas: list[Schema] = []
-    types: dict[str, dict[str, ValueKind]] = {}
-    for spec in specs:
-        with name_query_in_errors(spec.name):
-            for query, defined in _list_patterns(strip_result_modifiers(spec.query)[0]):
-                schemas.append(infer_schema(query))
-                for name, event_type in schemas[-1].types.items():
-                    if name not in defined:
-                        types[name] = dict(event_type.fields) | types.get(name, {})
-    kinds = [schema.time_kind for schema in schemas]
-    time_kind = next((kind for kind in kinds if kind is not ValueKind.INTEGER), ValueKind.INTEGER)
-    time = max((schema.start for schema in schemas), key=len, default="time")
-    columns: dict[str, pa.DataType] = {time: arrow_type(time_kind, "us")}
-    by_type = {}
-    for name, of_type in types.items():
-        by_type[name] = [(time, time)]
-        for field, kind in of_type.items():
-            if field != time:
-                type_ = arrow_type(kind, "us")
-                column = field if columns.setdefault(field, type_) == type_ else f"{field}@{name}"
-                columns[column] = type_
-                by_type[name].append((field, column))
-    location = next((schema.location for schema in schemas if schema.location is not None), None)
-    arrow = pa.schema([*columns.items(), (TYPE, pa.string())])
-    return SourceSchema(arrow, time, location=location, by_type=by_type, inferred=True)
-
-
-def _list_patterns(query: object) -> Iterator[tuple[Query, tuple[str, ...]]]:
-    """Yields the patterns of a query, with the definitions among their event types."""
-    from ensue.analyzer.hierarchy_layers import build_layers
-
-    if isinstance(query, Query):
-        yield query, ()
-    elif isinstance(query, Hierarchy):
-        for layer in build_layers(query):
-            yield layer.query, layer.uses

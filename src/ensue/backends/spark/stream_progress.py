@@ -18,7 +18,7 @@ from ensue.backends.spark.spark_errors import get_stream_failure
 from ensue.backends.spark.stream import COUNTERS, NUMBERS, is_ensue_metric
 from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
-from ensue.printing.expression_printer import format_count
+from ensue.options import format_count
 from ensue.runtime.tasks.load_shedding import build_shed_schema
 from ensue.runtime.tasks.wire_format import Control
 from ensue.runtime.workload import Workload

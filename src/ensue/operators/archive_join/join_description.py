@@ -14,11 +14,12 @@ from ensue.ir.values import format_duration
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide
 from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin
+from ensue.options import format_count
 from ensue.planner.access_paths import AccessCandidate, AccessDecision, ArchiveStatistics, describe_unclustered
 from ensue.planner.explain.plan_node import Metric, PlanNode, Shape
 from ensue.planner.explain.run_metrics import format_phases
 from ensue.planner.statistics import format_number
-from ensue.printing.expression_printer import format_condition, format_count, format_expr, format_name
+from ensue.printing.expression_printer import format_condition, format_expr, format_name
 from ensue.printing.pattern_printer import format_pattern, format_range, format_return_item
 from ensue.runtime.grouping import describe_result_modifiers
 from ensue.runtime.query_spec import ArchiveSet

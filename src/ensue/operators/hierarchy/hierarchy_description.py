@@ -1,12 +1,14 @@
-"""Describes the plan of a hierarchy: its layers, how each box is matched, and the plan of each matcher."""
+"""Describes the plan of a hierarchy, layer by layer, and infers the columns of events where there are none."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 import pyarrow as pa
 
+from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledLayer, compile_stages
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
@@ -14,13 +16,19 @@ from ensue.planner.explain.plan_description import describe_memory
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.hierarchy_stages import InliningChoice
 from ensue.planner.physical_plan import PhysicalPlan
+from ensue.planner.schema_inference import infer_schema
 from ensue.planner.statistics import format_number
 from ensue.printing.expression_printer import format_name
 from ensue.printing.pattern_printer import format_pattern, format_types, format_window
-from ensue.runtime.grouping import describe_result_modifiers
+from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
 from ensue.runtime.live_matcher import measure_run
+from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
+from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import OutputTable
+from ensue.schema import Schema, ValueKind
 from ensue.svg import cut_text
+from ensue.vector.column_values import arrow_type
+from ensue.vector.event_table import TYPE
 
 _WAITS = "waits for what is below it"
 
@@ -161,3 +169,44 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, ordered: pa.Table) -> PlanNo
     summary = PlanNode(f"the hierarchy in {ordered.num_rows:,} events: {seconds}")
     plan = describe_hierarchy_plan(hierarchy, runs)
     return replace(plan, children=(*plan.children, summary))
+
+
+# ---------------------------------------------------------------------------- without events
+
+
+def infer_source(specs: Iterable[QuerySpec]) -> SourceSchema:
+    """Infers the source of patterns and hierarchies; what other queries read is not known without events."""
+    schemas: list[Schema] = []
+    types: dict[str, dict[str, ValueKind]] = {}
+    for spec in specs:
+        with name_query_in_errors(spec.name):
+            for query, defined in _list_patterns(strip_result_modifiers(spec.query)[0]):
+                schemas.append(infer_schema(query))
+                for name, event_type in schemas[-1].types.items():
+                    if name not in defined:
+                        types[name] = dict(event_type.fields) | types.get(name, {})
+    kinds = [schema.time_kind for schema in schemas]
+    time_kind = next((kind for kind in kinds if kind is not ValueKind.INTEGER), ValueKind.INTEGER)
+    time = max((schema.start for schema in schemas), key=len, default="time")
+    columns: dict[str, pa.DataType] = {time: arrow_type(time_kind, "us")}
+    by_type = {}
+    for name, of_type in types.items():
+        by_type[name] = [(time, time)]
+        for field, kind in of_type.items():
+            if field != time:
+                type_ = arrow_type(kind, "us")
+                column = field if columns.setdefault(field, type_) == type_ else f"{field}@{name}"
+                columns[column] = type_
+                by_type[name].append((field, column))
+    location = next((schema.location for schema in schemas if schema.location is not None), None)
+    arrow = pa.schema([*columns.items(), (TYPE, pa.string())])
+    return SourceSchema(arrow, time, location=location, by_type=by_type, inferred=True)
+
+
+def _list_patterns(query: object) -> Iterator[tuple[Query, tuple[str, ...]]]:
+    """Yields the patterns of a query, with the definitions among their event types."""
+    if isinstance(query, Query):
+        yield query, ()
+    elif isinstance(query, Hierarchy):
+        for layer in build_layers(query):
+            yield layer.query, layer.uses

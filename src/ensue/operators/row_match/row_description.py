@@ -23,9 +23,9 @@ from ensue.ir.row_pattern import (
 )
 from ensue.ir.values import format_duration
 from ensue.operators.row_match.compiled_clause import CompiledClause
+from ensue.options import format_count
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.row_pattern_plan import END, RowPatternPlan, RowTransition
-from ensue.printing.expression_printer import format_count
 from ensue.printing.sql_printer import (
     format_over_row,
     format_row_expression,

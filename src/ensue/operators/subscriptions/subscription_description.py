@@ -10,7 +10,7 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.query_template import QueryTemplate
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
 from ensue.operators.subscriptions.template_table import is_pattern
-from ensue.options import Limits
+from ensue.options import Limits, format_count
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_description import describe_plan
 from ensue.planner.explain.plan_node import PlanNode, Shape
@@ -22,7 +22,6 @@ from ensue.planner.subscription_network import (
     NetworkNode,
     plan_network,
 )
-from ensue.printing.expression_printer import format_count
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
