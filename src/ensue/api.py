@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
     from ensue.parser.sql.sql_query import MatchClause
-    from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Progress
     from ensue.runtime.workload import Workload
@@ -389,8 +389,7 @@ def match(
         tables of different kinds in a dict. For several queries, a dict of their matches.
     """
     from ensue.backends.dataframe_libs import convert_result
-    from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
-    from ensue.runtime.workload import Workload
+    from ensue.runtime.query_spec import RunOptions
 
     limits, stream, output, planning = _read_options("match", options, *_OPTIONS)
     runner = _runner(events)
@@ -411,20 +410,9 @@ def match(
         watermark=watermark, stream=stream,
     )  # fmt: skip
     _require_possible(output, specs)
-    frame, source = runner.read(events, arguments)
-    run_options = RunOptions(
-        streaming=runner.STREAMING,
-        planning=replace(planning, limits=replace(limits, per_core=_is_spark(events))),
-        output=output,
-        coming=describe_input(frame, streaming=runner.STREAMING),
-    )
-    workload = Workload(
-        specs,
-        source,
-        run_options,
-        runner.key_groups(frame, arguments),
-        runner.STREAMING and stream.delivers_late_events,
-        open_archives(archives, streaming=runner.STREAMING),
+    planning = replace(planning, limits=replace(limits, per_core=_is_spark(events)))
+    workload, frame = _plan_over(
+        runner, events, specs, arguments, RunOptions(planning=planning, output=output), archives
     )
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
@@ -524,19 +512,17 @@ def match_clause(clause: "MatchClause", relation: Any, arguments: "SourceOptions
     """
     from ensue.operators.row_match.compiled_clause import plan_arrangement
     from ensue.runtime.query_spec import QuerySpec, RunOptions
-    from ensue.runtime.workload import Workload
 
     runner, query = _runner(relation), clause.row_pattern
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
     planning = PlannerOptions(limits=replace(limits, per_core=_is_spark(relation)))
-    options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
     order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
     arguments = replace(arguments, arranging=order, number=clause.number)
     if not runner.STREAMING:  # a query may join a stream with tables
         arguments = replace(arguments, watermark=None)
-    frame, source = runner.read(relation, arguments)
-    workload = Workload((QuerySpec(query),), source, options, runner.key_groups(frame, arguments))
+    specs, options = (QuerySpec(query),), RunOptions(planning=planning, ids=ids)
+    workload, frame = _plan_over(runner, relation, specs, arguments, options, None)
     return next(iter(runner.run(workload, frame, arguments).values()))
 
 
@@ -1058,8 +1044,9 @@ def explain(
     analyze: bool = False,
     kernel: bool = False,
 ) -> PlanText:
-    """Explains how a query runs: the plan, with the effect of each rule, as stable text.
+    """Explains how queries run: the plan, with the effect of each rule, as stable text.
 
+    Several queries, in a list or a dict as for `match`, are explained with what they share.
     With `events` the query is also checked against their columns. With `analyze=True` it runs on
     them, in this process, and each estimate is shown next to the actual figure. `kernel=True`
     adds the Python source of the compiled kernel. `options` are `PlannerOptions` and `Limits`: with
@@ -1106,7 +1093,7 @@ def picture(
     archives: "Mapping[str, Archive] | Archives | None" = None,
     options: Options | Sequence[Options] = (),
 ) -> Picture:
-    """Draws the plan as a picture (SVG).
+    """Draws the plan of a query, or of several, as a picture (SVG).
 
     It shows the automaton or the stacks with their predicates, the layers of a query with
     definitions, or the sides of a JOIN ARCHIVE. The result is the text of an SVG, to write to a
@@ -1218,21 +1205,35 @@ def _plan(
 ) -> "tuple[Workload, Any]":
     """Plans queries to be described, and returns their events; without events, the columns follow from the queries."""
     from ensue.operators.hierarchy.hierarchy_description import infer_source
-    from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
+    from ensue.runtime.query_spec import RunOptions, open_archives
     from ensue.runtime.workload import Workload
 
-    specs, frame, streaming = _read_queries(query, definitions, params), None, False
+    specs = _read_queries(query, definitions, params)
+    run_options = RunOptions(planning=planning, ids=False, explain=True)
     if events is None:
-        source = infer_source(specs)
-    else:
-        runner = _runner(events)
-        streaming = runner.STREAMING
-        frame, source = runner.read(events, _describe_source(query, specs, streaming, **columns))
-    options = RunOptions(
-        streaming=streaming, planning=planning, coming=describe_input(frame, streaming=streaming),
-        ids=False, explain=True,
-    )  # fmt: skip
-    return Workload(specs, source, options, archive_set=open_archives(archives, streaming=streaming)), frame
+        return Workload(specs, infer_source(specs), run_options, archive_set=open_archives(archives)), None
+    runner = _runner(events)
+    arguments = _describe_source(query, specs, runner.STREAMING, **columns)
+    return _plan_over(runner, events, specs, arguments, run_options, archives)
+
+
+def _plan_over(
+    runner: "Backend",
+    events: Any,
+    specs: "tuple[QuerySpec, ...]",
+    arguments: "SourceOptions",
+    options: "RunOptions",
+    archives: "Mapping[str, Archive] | Archives | None",
+) -> "tuple[Workload, Any]":
+    """Plans queries over events, and returns these as the backend reads them."""
+    from ensue.runtime.query_spec import describe_input, open_archives
+    from ensue.runtime.workload import Workload
+
+    frame, source = runner.read(events, arguments)
+    streaming = runner.STREAMING
+    options = replace(options, streaming=streaming, coming=describe_input(frame, streaming=streaming))
+    late, past = streaming and arguments.stream.delivers_late_events, open_archives(archives, streaming=streaming)
+    return Workload(specs, source, options, runner.key_groups(frame, arguments), late, past), frame
 
 
 def _describe_source(
