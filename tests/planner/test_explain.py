@@ -80,6 +80,16 @@ def test_queries_of_several_kinds_are_explained_in_one_call():
     assert "the query again" in drawn
 
 
+def test_without_events_what_one_query_shows_of_a_field_is_known_to_all():
+    queries = ["SEQ(A a, B b) WHERE a.x != b.x", "SEQ(A a, B b) WHERE a.x = 'p' WITHIN 5 minutes"]
+    for several in (queries, queries[::-1]):
+        told = ensue.explain(several)
+        assert "a.x != b.x" in told
+        assert "a.x = 'p'" in told
+    with pytest.raises(ensue.QueryError, match="query 1: "):
+        ensue.explain([queries[0], "SEQ(A a, B a)"])
+
+
 def test_a_call_is_planned_once(monkeypatch):
     """Explaining after matching takes the plan of the same operators from the cache."""
     from ensue.runtime import workload

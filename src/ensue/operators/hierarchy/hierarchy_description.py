@@ -7,6 +7,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.analyzer.query import check_structure
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms
@@ -25,7 +26,6 @@ from ensue.runtime.live_matcher import measure_run
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import OutputTable
-from ensue.schema import Schema, ValueKind
 from ensue.svg import cut_text
 from ensue.vector.column_values import arrow_type
 from ensue.vector.event_table import TYPE
@@ -176,37 +176,30 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, ordered: pa.Table) -> PlanNo
 
 def infer_source(specs: Iterable[QuerySpec]) -> SourceSchema:
     """Infers the source of patterns and hierarchies; what other queries read is not known without events."""
-    schemas: list[Schema] = []
-    types: dict[str, dict[str, ValueKind]] = {}
+    patterns: list[Query] = []
+    defined: set[str] = set()
     for spec in specs:
         with name_query_in_errors(spec.name):
-            for query, defined in _list_patterns(strip_result_modifiers(spec.query)[0]):
-                schemas.append(infer_schema(query))
-                for name, event_type in schemas[-1].types.items():
-                    if name not in defined:
-                        types[name] = dict(event_type.fields) | types.get(name, {})
-    kinds = [schema.time_kind for schema in schemas]
-    time_kind = next((kind for kind in kinds if kind is not ValueKind.INTEGER), ValueKind.INTEGER)
-    time = max((schema.start for schema in schemas), key=len, default="time")
-    columns: dict[str, pa.DataType] = {time: arrow_type(time_kind, "us")}
+            query = strip_result_modifiers(spec.query)[0]
+            if isinstance(query, Query):
+                patterns.append(check_structure(query))
+            elif isinstance(query, Hierarchy):
+                layers = build_layers(query)
+                patterns += [layer.query for layer in layers]
+                defined.update(name for layer in layers for name in layer.uses)
+    schema = infer_schema(*patterns)
+    time = schema.start
+    columns = {time: arrow_type(schema.time_kind, "us")}
     by_type = {}
-    for name, of_type in types.items():
+    for name, event_type in schema.types.items():
+        if name in defined:
+            continue
         by_type[name] = [(time, time)]
-        for field, kind in of_type.items():
+        for field, kind in event_type.fields.items():
             if field != time:
                 type_ = arrow_type(kind, "us")
                 column = field if columns.setdefault(field, type_) == type_ else f"{field}@{name}"
                 columns[column] = type_
                 by_type[name].append((field, column))
-    location = next((schema.location for schema in schemas if schema.location is not None), None)
     arrow = pa.schema([*columns.items(), (TYPE, pa.string())])
-    return SourceSchema(arrow, time, location=location, by_type=by_type, inferred=True)
-
-
-def _list_patterns(query: object) -> Iterator[tuple[Query, tuple[str, ...]]]:
-    """Yields the patterns of a query, with the definitions among their event types."""
-    if isinstance(query, Query):
-        yield query, ()
-    elif isinstance(query, Hierarchy):
-        for layer in build_layers(query):
-            yield layer.query, layer.uses
+    return SourceSchema(arrow, time, location=schema.location, by_type=by_type, inferred=True)
