@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
@@ -63,9 +62,10 @@ if TYPE_CHECKING:
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
     from ensue.parser.sql.sql_query import MatchClause
-    from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.source_schema import SourceOptions
-    from ensue.runtime.stage import Explainer, Progress
+    from ensue.runtime.stage import Progress
+    from ensue.runtime.workload import Workload
 
 ParsedQuery = Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
 OneQuery = str | Path | PatternBuilder | ParsedQuery
@@ -389,8 +389,7 @@ def match(
         tables of different kinds in a dict. For several queries, a dict of their matches.
     """
     from ensue.backends.dataframe_libs import convert_result
-    from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
-    from ensue.runtime.workload import Workload
+    from ensue.runtime.query_spec import RunOptions
 
     limits, stream, output, planning = _read_options("match", options, *_OPTIONS)
     runner = _runner(events)
@@ -411,20 +410,9 @@ def match(
         watermark=watermark, stream=stream,
     )  # fmt: skip
     _require_possible(output, specs)
-    frame, source = runner.read(events, arguments)
-    run_options = RunOptions(
-        streaming=runner.STREAMING,
-        planning=replace(planning, limits=replace(limits, per_core=_is_spark(events))),
-        output=output,
-        coming=describe_input(frame, streaming=runner.STREAMING),
-    )
-    workload = Workload(
-        specs,
-        source,
-        run_options,
-        runner.key_groups(frame, arguments),
-        runner.STREAMING and stream.delivers_late_events,
-        open_archives(archives, streaming=runner.STREAMING),
+    planning = replace(planning, limits=replace(limits, per_core=_is_spark(events)))
+    workload, frame = _plan_over(
+        runner, events, specs, arguments, RunOptions(planning=planning, output=output), archives
     )
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
@@ -524,19 +512,17 @@ def match_clause(clause: "MatchClause", relation: Any, arguments: "SourceOptions
     """
     from ensue.operators.row_match.compiled_clause import plan_arrangement
     from ensue.runtime.query_spec import QuerySpec, RunOptions
-    from ensue.runtime.workload import Workload
 
     runner, query = _runner(relation), clause.row_pattern
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
     planning = PlannerOptions(limits=replace(limits, per_core=_is_spark(relation)))
-    options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
     order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
     arguments = replace(arguments, arranging=order, number=clause.number)
     if not runner.STREAMING:  # a query may join a stream with tables
         arguments = replace(arguments, watermark=None)
-    frame, source = runner.read(relation, arguments)
-    workload = Workload((QuerySpec(query),), source, options, runner.key_groups(frame, arguments))
+    specs, options = (QuerySpec(query),), RunOptions(planning=planning, ids=ids)
+    workload, frame = _plan_over(runner, relation, specs, arguments, options, None)
     return next(iter(runner.run(workload, frame, arguments).values()))
 
 
@@ -696,11 +682,6 @@ def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, A
         return tuple(QuerySpec(q, name, n) for n, (name, q) in enumerate(queries.items()))
 
 
-def _read_with(query: OneQuery, params: Mapping[str, Any] | None, definitions: "Definitions" = ()) -> ParsedQuery:
-    with _parameters(params) as parameters:
-        return _read(query, parameters, _list_definitions(definitions))
-
-
 def _read(
     query: OneQuery | Subscription, parameters: Parameters, definitions: Sequence[Definition | UserOperator] = ()
 ) -> ParsedQuery:
@@ -727,7 +708,8 @@ def _read(
 
 
 def _read_pattern(one: OneQuery, params: Mapping[str, Any] | None) -> Query | Hierarchy:
-    query = _read_with(one, params)
+    with _parameters(params) as parameters:
+        query = _read(one, parameters)
     if isinstance(query, RowPatternQuery):
         raise QueryError(
             "MATCH_RECOGNIZE is not supported here yet",
@@ -1042,14 +1024,13 @@ def statistics(
         return Statistics.together([statistics(events, query, **arguments) for query in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample needs at least one event")
-    columns = _columns(checked, time=time, type=type, order=order, location=location)
-    assert columns is not None
+    columns = _describe_source(checked, (), False, time=time, type=type, order=order, location=location)
     return _runner(events).measure(events, checked, columns, sample=sample, seed=seed)
 
 
 @shorten_tracebacks
 def explain(
-    query: OneQuery | Subscriptions,
+    query: OneQuery | ManyQueries | Subscriptions,
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
@@ -1063,8 +1044,9 @@ def explain(
     analyze: bool = False,
     kernel: bool = False,
 ) -> PlanText:
-    """Explains how a query runs: the plan, with the effect of each rule, as stable text.
+    """Explains how queries run: the plan, with the effect of each rule, as stable text.
 
+    Several queries, in a list or a dict as for `match`, are explained with what they share.
     With `events` the query is also checked against their columns. With `analyze=True` it runs on
     them, in this process, and each estimate is shown next to the actual figure. `kernel=True`
     adds the Python source of the compiled kernel. `options` are `PlannerOptions` and `Limits`: with
@@ -1086,27 +1068,20 @@ def explain(
     from ensue.planner.explain.plan_node import format_plan
 
     limits, _, _, planning = _read_options("explain", options, PlannerOptions, Limits)
-    planning = replace(planning, limits=limits)
-    if isinstance(query, Subscriptions):
-        columns = _describe_source(query, (), False)
-        return PlanText(format_plan(_explain_query(query.subscribed(), events, columns, planning).describe()))
-    query = _read_with(query, params, definitions)
-    source = _columns(query, time=time, type=type, order=order, location=location)
-    explained = _explain_query(query, events, source, planning, archives)
-    if not analyze:
-        text = format_plan(explained.describe())
-    elif events is None or source is None or _is_spark(events):
+    if analyze and (events is None or _is_spark(events)):
         raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
-    else:
-        from ensue.backends.local import read_ordered
-
-        text = format_plan(explained.analyze(read_ordered(events, source, explained.types)))
-    return PlanText(f"{text}\n\n{explained.kernels()}" if kernel else text)
+    workload, frame = _plan(
+        query, events, params, definitions, archives, replace(planning, limits=limits),
+        time=time, type=type, order=order, location=location,
+    )  # fmt: skip
+    plan = workload.describe(frame if analyze else None)
+    kernels = "\n\n\n".join(plan.list_kernels()) if kernel else ""
+    return PlanText("\n\n".join(filter(None, (format_plan(plan), kernels))))
 
 
 @shorten_tracebacks
 def picture(
-    query: OneQuery,
+    query: OneQuery | ManyQueries,
     events: Any = None,
     *,
     params: Mapping[str, Any] | None = None,
@@ -1118,7 +1093,7 @@ def picture(
     archives: "Mapping[str, Archive] | Archives | None" = None,
     options: Options | Sequence[Options] = (),
 ) -> Picture:
-    """Draws the plan as a picture (SVG).
+    """Draws the plan of a query, or of several, as a picture (SVG).
 
     It shows the automaton or the stacks with their predicates, the layers of a query with
     definitions, or the sides of a JOIN ARCHIVE. The result is the text of an SVG, to write to a
@@ -1130,9 +1105,10 @@ def picture(
     from ensue.planner.explain.plan_picture import draw_plan
 
     *_, planning = _read_options("picture", options, PlannerOptions)
-    query = _read_with(query, params, definitions)
-    columns = _columns(query, time=time, type=type, order=order, location=location)
-    return Picture(draw_plan(_explain_query(query, events, columns, planning, archives).describe()))
+    workload, _ = _plan(
+        query, events, params, definitions, archives, planning, time=time, type=type, order=order, location=location
+    )
+    return Picture(draw_plan(workload.describe()))
 
 
 @shorten_tracebacks
@@ -1218,29 +1194,46 @@ def plot(
     return Picture(draw_plot(data))
 
 
-def _explain_query(
-    query: object,
+def _plan(
+    query: Any,
     events: Any,
-    columns: "SourceOptions | None",
-    planning: "PlannerOptions",
-    archives: "Mapping[str, Archive] | Archives | None" = None,
-) -> "Explainer":
-    from ensue.runtime.query_kinds import find_kind
-    from ensue.runtime.query_spec import RunOptions, describe_input, open_archives
+    params: Mapping[str, Any] | None,
+    definitions: "Definitions",
+    archives: "Mapping[str, Archive] | Archives | None",
+    planning: PlannerOptions,
+    **columns: Any,
+) -> "tuple[Workload, Any]":
+    """Plans queries to be described, and returns their events; without events, the columns follow from the queries."""
+    from ensue.operators.hierarchy.hierarchy_description import infer_source
+    from ensue.runtime.query_spec import RunOptions, open_archives
+    from ensue.runtime.workload import Workload
 
-    source, frame, streaming = None, None, False
-    if events is not None:
-        if columns is None:
-            raise EventError("the time column of the events is missing: pass time=")
-        runner = _runner(events)
-        frame, source = runner.read(events, columns)
-        streaming = runner.STREAMING
-    archive_set = open_archives(archives, streaming=streaming)
-    options = RunOptions(
-        streaming=streaming, planning=planning, coming=describe_input(frame, streaming=streaming)
-    )  # fmt: skip
-    explainer: Explainer = resolve_name(find_kind(query).explain)(query, source, options, archive_set)
-    return explainer
+    specs = _read_queries(query, definitions, params)
+    run_options = RunOptions(planning=planning, ids=False, explain=True)
+    if events is None:
+        return Workload(specs, infer_source(specs), run_options, archive_set=open_archives(archives)), None
+    runner = _runner(events)
+    arguments = _describe_source(query, specs, runner.STREAMING, **columns)
+    return _plan_over(runner, events, specs, arguments, run_options, archives)
+
+
+def _plan_over(
+    runner: "Backend",
+    events: Any,
+    specs: "tuple[QuerySpec, ...]",
+    arguments: "SourceOptions",
+    options: "RunOptions",
+    archives: "Mapping[str, Archive] | Archives | None",
+) -> "tuple[Workload, Any]":
+    """Plans queries over events, and returns these as the backend reads them."""
+    from ensue.runtime.query_spec import describe_input, open_archives
+    from ensue.runtime.workload import Workload
+
+    frame, source = runner.read(events, arguments)
+    streaming = runner.STREAMING
+    options = replace(options, streaming=streaming, coming=describe_input(frame, streaming=streaming))
+    late, past = streaming and arguments.stream.delivers_late_events, open_archives(archives, streaming=streaming)
+    return Workload(specs, source, options, runner.key_groups(frame, arguments), late, past), frame
 
 
 def _describe_source(
@@ -1281,19 +1274,6 @@ def _describe_source(
     if time_columns is None and others.get("arranging") is None:
         raise EventError("the time column of the events is missing: pass time=")
     return SourceOptions(time=time_columns or "", type=type, order=names, location=columns, **others)
-
-
-def _columns(
-    query: Any, *, time: str | tuple[str, str] | None, type: str | None, order: Sequence[str] | str, location: object
-) -> "SourceOptions | None":
-    """Returns the columns of events for EXPLAIN; None without a time column."""
-    from ensue.runtime.query_spec import QuerySpec
-
-    if isinstance(query, RowPatternQuery):  # it orders rows itself
-        return _describe_source(query, (QuerySpec(query),), False, type=type, order=order)
-    if time is None:
-        return None
-    return _describe_source(query, (), False, time=time, type=type, order=order, location=location)
 
 
 def _list_definitions(values: object) -> tuple[Definition | UserOperator, ...]:

@@ -66,6 +66,16 @@ def _memory(memory: Any) -> tuple[float | None, float]:
     )
 
 
+def format_count(number: int, noun: str) -> str:
+    """Formats a number of things.
+
+    >>> format_count(1, "row"), format_count(2_000, "match"), format_count(0, "entry")
+    ('1 row', '2,000 matches', '0 entries')
+    """
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def format_size(size: float) -> str:
     """Formats a size with its unit.
 

@@ -138,7 +138,7 @@ def describe_filter(query):
 def filters(monkeypatch):
     here = f"{__name__}:"
     kind = QueryKind(
-        "filter", f"{__name__}:EventsOfType", "", here + "plan_filters", "", "", here + "describe_filter", "", ""
+        "filter", f"{__name__}:EventsOfType", "", here + "plan_filters", "", here + "describe_filter", "", ""
     )
     monkeypatch.setattr(workload, "KINDS", (*query_kinds.KINDS, kind))
     monkeypatch.setitem(query_kinds._BY_NODE, kind.node, kind)

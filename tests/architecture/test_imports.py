@@ -63,7 +63,7 @@ def test_the_first_match_loads_few_modules():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_kind_of_query_names_a_node_and_functions_that_exist(kind):
-    assert all(isinstance(resolve_name(node), type) for node in (kind.node, kind.operator, kind.explain))
+    assert all(isinstance(resolve_name(node), type) for node in (kind.node, kind.operator))
     functions = (kind.analyze, kind.plan, kind.describe, kind.parse, kind.reference)
     assert all(callable(resolve_name(function)) for function in functions)
     assert kind.reference.startswith("ensue.reference")

@@ -12,7 +12,7 @@ from ensue.analyzer.hierarchy_merge import merge_hierarchies
 from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import Hierarchy, get_layer_name
-from ensue.operators.hierarchy.hierarchy_explain import describe_hierarchy_plan
+from ensue.operators.hierarchy.hierarchy_description import describe_hierarchy_plan
 from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
 from ensue.operators.hierarchy.hierarchy_operator import plan_merged_hierarchies
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy

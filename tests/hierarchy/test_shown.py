@@ -10,12 +10,13 @@ import pytest
 import ensue
 from ensue.analyzer.hierarchy_merge import merge_hierarchies
 from ensue.codegen import kernel_cache as cache
-from ensue.operators.hierarchy.hierarchy_explain import PIECE, analyze_hierarchy, describe_hierarchy_plan
+from ensue.operators.hierarchy.hierarchy_description import analyze_hierarchy, describe_hierarchy_plan
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.parser.definitions import parse_pattern_text
 from ensue.planner.explain.plan_node import format_plan
 from ensue.planner.explain.plan_picture import draw_plan
 from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.live_matcher import PIECE
 from ensue.vector.event_table import create_schema, sort_events
 from support.hierarchies import Habits, random_hierarchy
 from support.seeds import scaled
@@ -41,7 +42,7 @@ def prepared_over(events, text, planning=None, **options):
 @pytest.mark.parametrize("name", HIERARCHIES)
 @pytest.mark.parametrize("off", ["top_down", "bottom_up"])
 def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
-    monkeypatch.setattr("ensue.operators.hierarchy.hierarchy_explain.PIECE", 20)
+    monkeypatch.setattr("ensue.runtime.live_matcher.PIECE", 20)
     events = readings(Random(name), 70)
     planning = PlannerOptions(off=frozenset({off}))
     prepared = prepared_over(events, HIERARCHIES[name], planning, levels="all")
@@ -75,7 +76,7 @@ def test_no_events_are_analysed_too():
 
 
 def test_events_of_the_same_time_stay_together(monkeypatch):
-    monkeypatch.setattr("ensue.operators.hierarchy.hierarchy_explain.PIECE", 1)
+    monkeypatch.setattr("ensue.runtime.live_matcher.PIECE", 1)
     assert PIECE > 1
     events = readings(Random(3), 80)
     prepared = prepared_over(events, HIERARCHIES["one key"])

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from ensue.analyzer.query import check_query
 from ensue.engine.program import Program, create_frame, format_kernel, write_kernel
 from ensue.planner.physical_plan import ReferencePlan
+from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import PlannerOptions
-from ensue.planner.schema_inference import infer_schema, plan_without_events
+from ensue.planner.schema_inference import infer_schema
 from support.joins import random_join
 from support.negations import random_negations
 from support.queries import random_query
@@ -30,7 +32,8 @@ def planned(text, structure=None):
     if text.startswith(ASKED):
         structure = text.splitlines()[0].removeprefix(ASKED)
     query = ensue.parse(text)
-    return plan_without_events(query, PlannerOptions(structure=structure)), infer_schema(query)
+    schema = infer_schema(query)
+    return choose_plan(check_query(query, schema), schema, PlannerOptions(structure=structure)), schema
 
 
 def compiled_text(text, structure=None, *, nullable=False, counted=False):

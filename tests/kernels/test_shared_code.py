@@ -11,13 +11,15 @@ import pytest
 from benchmarks.compile_time import QUERIES as MEASURED
 
 import ensue
+from ensue.analyzer.query import check_query
 from ensue.codegen.kernel_cache import LONG_COMPILE, estimate_compile_seconds
 from ensue.engine.program import Program
 from ensue.errors import QueryError
 from ensue.planner import nfa as code_size
 from ensue.planner.physical_plan import Nfa
+from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import PlannerOptions
-from ensue.planner.schema_inference import infer_schema, plan_without_events
+from ensue.planner.schema_inference import infer_schema
 from support.edges import random_edges
 from support.groups import random_groups
 from support.judged import judged
@@ -90,7 +92,8 @@ def test_random_queries(sort, seed, monkeypatch):
 
 def _planned(text, structure=None):
     query = ensue.parse(text)
-    return plan_without_events(query, PlannerOptions(structure=structure)), infer_schema(query)
+    schema = infer_schema(query)
+    return choose_plan(check_query(query, schema), schema, PlannerOptions(structure=structure)), schema
 
 
 # ----------------------------------------------------------------------------- how long it takes

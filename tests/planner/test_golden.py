@@ -57,14 +57,10 @@ def test_no_golden_plan_is_left_over():
 PROGRAM = """
 import sys
 from pathlib import Path
-from ensue.parser.pattern_parser import parse
-from ensue.planner.schema_inference import plan_without_events
-from ensue.planner.explain.plan_picture import draw_plan
-from ensue.planner.explain.plan_description import describe_plan
-from ensue.planner.explain.plan_node import format_plan
+import ensue
 for path in sys.argv[1:]:
-    plan = plan_without_events(parse(Path(path).read_text(encoding="utf-8")))
-    print(format_plan(describe_plan(plan)), draw_plan(describe_plan(plan)))
+    query = Path(path).read_text(encoding="utf-8")
+    print(ensue.explain(query), ensue.picture(query))
 """
 
 

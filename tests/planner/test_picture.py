@@ -5,17 +5,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ensue.parser.pattern_parser import parse
-from ensue.planner.explain.plan_description import describe_plan
-from ensue.planner.explain.plan_picture import draw_plan
-from ensue.planner.schema_inference import plan_without_events
+import ensue
 
 SVG = "{http://www.w3.org/2000/svg}"
 QUERIES = sorted((Path(__file__).parent / "golden").glob("*.ensue"))
 
 
 def drawn(text):
-    return ElementTree.fromstring(draw_plan(describe_plan(plan_without_events(parse(text)))))
+    return ElementTree.fromstring(ensue.picture(text))
 
 
 def texts(root):

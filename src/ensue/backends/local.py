@@ -1,7 +1,7 @@
 """Matching in this process, on tables in memory."""
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -79,12 +79,6 @@ def _finish_result(output: OutputTable, table: pa.Table | None) -> pa.Table:
     else:
         table = output.convert(sort_result(table, output.meaning, output.sorted_by) if output.sorted_by else table)
     return table if output.finished is None else output.finished.finish(table)
-
-
-def read_ordered(events: Any, options: SourceOptions, types: Collection[str] | None) -> pa.Table:
-    """Read the events in stream order; `types` None keeps events of all types."""
-    table, source = read(events, options)
-    return sort_events(table, source.shape, types=types)
 
 
 def measure(events: Any, query: Query, options: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:

@@ -304,16 +304,3 @@ def check_levels(query: Query | Hierarchy | ArchiveJoinQuery) -> None:
             near = get_close_matches(name, defined, n=1, cutoff=0.8)
             if name not in defined and near:
                 print_notice(f"note: '{name}' is an input event type; did you mean '{near[0]}'?")
-
-
-def check_columns(
-    query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any], archives: ensue.Archives | None
-) -> None:
-    """Raise an error if a query does not fit the columns of its events or archives."""
-    if not isinstance(query, Hierarchy):
-        ensue.explain(query, events, **columns, archives=archives)
-        return
-    from ensue.backends.dataframe_libs import read_event_table
-    from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
-
-    compile_hierarchy(query, read_event_table(events, **columns)[1])

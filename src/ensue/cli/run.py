@@ -172,7 +172,7 @@ def check(options: Namespace) -> ExitCode:
     output.check_levels(query)
     events, columns = _read_sample(options)
     if events is not None:
-        output.check_columns(query, events, columns, get_archives(options, columns))
+        ensue.explain(query, events, **columns, archives=get_archives(options, columns))  # it names what does not fit
     fits = "the query fits the events" if events is not None else "the query is valid"
     get_output_console().print(f"ok: {fits}")
     return ExitCode.FINE

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ensue.errors import Span
+from ensue.options import format_count
 
 JsonTime = str | int | float  # ISO 8601 where times are timestamps, else a number
 
@@ -135,14 +136,14 @@ def _to_json(value: Any) -> Any:
 
 def _format_report(result: WhyNot) -> Iterator[str]:
     yield (
-        f"{_format_count(result.events, 'event')}, {_format_count(result.matched, 'match')}, "
+        f"{format_count(result.events, 'event')}, {format_count(result.matched, 'match')}, "
         f"{result.delivered} delivered, {result.waiting} waiting"
         + (f"; cut after {result.steps} steps" if result.cut else "")
     )
     total = len(result.ways)
     for number, way in enumerate(result.ways, 1):
         if total > 1:
-            yield from ("", f"way {number} of {total}: {_format_count(way.matched, 'match')}")
+            yield from ("", f"way {number} of {total}: {format_count(way.matched, 'match')}")
         for atom in way.atoms:
             yield from _format_atom(atom)
         if way.demands:
@@ -161,7 +162,7 @@ def _format_report(result: WhyNot) -> Iterator[str]:
 
 def _format_atom(atom: AtomReport) -> Iterator[str]:
     rows = [(test.said, str(test.passed)) for test in atom.tests]
-    title = f"{atom.name}: {_format_count(atom.events, 'event')}"
+    title = f"{atom.name}: {format_count(atom.events, 'event')}"
     head, *lines = _align_columns([(title, ""), *rows])
     yield from ("", head)
     for test, line in zip(atom.tests, lines, strict=True):
@@ -188,8 +189,3 @@ def _align_columns(rows: list[tuple[str, str]]) -> Iterator[str]:
     for row, (text, number) in enumerate(rows):
         indent = "" if row == 0 else "  "
         yield f"{indent}{text:<{width - len(indent) + 2}}{number:>{digits}}".rstrip()
-
-
-def _format_count(count: int, noun: str) -> str:
-    plural = "es" if noun.endswith("ch") else "s"
-    return f"{count} {noun}{'' if count == 1 else plural}"

@@ -1,12 +1,12 @@
 """Infers a schema from a query, to plan it without events."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from types import MappingProxyType
 
-from ensue.analyzer.query import check_query, check_structure
+from ensue.analyzer.query import check_structure
 from ensue.analyzer.types import get_constant_kind
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import ArgumentType
@@ -30,9 +30,6 @@ from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
 from ensue.ir.traits import is_input
 from ensue.ir.traversal import iterate_atoms, iterate_max_gaps, iterate_operator_calls, map_results_to_events
-from ensue.planner.physical_plan import PhysicalPlan
-from ensue.planner.planner import choose_plan
-from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.schema import EventType, Schema, ValueKind, get_type_names
 
 NOTE = "the kinds of fields are assumed from how the query uses them"
@@ -59,34 +56,30 @@ Slot = tuple[str, str]  # event type, field
 Term = ValueKind | Slot | None  # the kind of a value, or the field it reads; None: unknown
 
 
-def plan_without_events(query: Query, planning: PlannerOptions = DEFAULT_OPTIONS) -> PhysicalPlan:
-    """Plans a query for events that fit it."""
-    schema = infer_schema(query)
-    plan = choose_plan(check_query(query, schema), schema, planning)
-    return replace(plan, notes=(*plan.notes, NOTE))
-
-
-def infer_schema(query: Query) -> Schema:
-    """Event types with the fields that a query names, of kinds that fit their use."""
-    query = check_structure(query)
-    named = get_pattern_types(query) or (ANYTHING,)
-    use = _Use({a.variable: get_type_names(a.type) or named for a in iterate_atoms(query.pattern)})
-    use.results = {a.variable: dict(a.operator.z) for a in iterate_operator_calls(query.pattern)}
-    use.origins = map_results_to_events(query.pattern)
-    for applied in iterate_operator_calls(query.pattern):
-        use.read_operator(applied)
-    for expr in query.where:
-        use.require(expr, ValueKind.BOOLEAN)
-    for column in query.returns:
-        use.term(column.expr)
-    if query.having is not None:
-        use.require(query.having, ValueKind.BOOLEAN)
-    for equivalence in query.equivalence:
-        slots = [use.slot(a.variable, equivalence.field_name) for a in iterate_atoms(query.pattern)]
-        for left, right in pairwise(slots):
-            use.agree(left, right)
-        use.compared |= set(slots)
-    time_kind = _time_kind(query, use)
+def infer_schema(*queries: Query) -> Schema:
+    """Event types with the fields that queries name, of kinds that fit their use."""
+    queries = tuple(map(check_structure, queries))
+    named = tuple(dict.fromkeys(name for query in queries for name in get_pattern_types(query))) or (ANYTHING,)
+    use, kinds = _Use(), []
+    for query in queries:
+        use.types = {a.variable: get_type_names(a.type) or named for a in iterate_atoms(query.pattern)}
+        use.results = {a.variable: dict(a.operator.z) for a in iterate_operator_calls(query.pattern)}
+        use.origins = map_results_to_events(query.pattern)
+        for applied in iterate_operator_calls(query.pattern):
+            use.read_operator(applied)
+        for expr in query.where:
+            use.require(expr, ValueKind.BOOLEAN)
+        for column in query.returns:
+            use.term(column.expr)
+        if query.having is not None:
+            use.require(query.having, ValueKind.BOOLEAN)
+        for equivalence in query.equivalence:
+            slots = [use.slot(a.variable, equivalence.field_name) for a in iterate_atoms(query.pattern)]
+            for left, right in pairwise(slots):
+                use.agree(left, right)
+            use.compared |= set(slots)
+        kinds.append(_time_kind(query, use))
+    time_kind = next((kind for kind in kinds if kind is not ValueKind.INTEGER), ValueKind.INTEGER)
     location: str | tuple[str, str] | None = None
     fields: dict[str, dict[str, ValueKind]] = {name: {} for name in named}
     for type_, name in use.slots:
@@ -107,8 +100,7 @@ def infer_schema(query: Query) -> Schema:
         time = f"event_{time}"
     columns = {time: time_kind, TYPE: ValueKind.STRING}
     types = {name: EventType(name, MappingProxyType(columns | kinds)) for name, kinds in fields.items()}
-    proxy = MappingProxyType(types)
-    return Schema(proxy, time, time, time_kind, type_column=TYPE, location=location)
+    return Schema(MappingProxyType(types), time, time, time_kind, type_column=TYPE, location=location)
 
 
 def _time_kind(query: Query, use: "_Use") -> ValueKind:
@@ -137,7 +129,7 @@ class _Use:
     The analyzer reports contradictions.
     """
 
-    types: dict[str, tuple[str, ...]]  # by variable: its type, or its types
+    types: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by variable: its type, or its types
     slots: dict[Slot, Slot] = field(default_factory=dict)  # union-find: to one of the same kind
     shown: dict[Slot, ValueKind] = field(default_factory=dict)
     compared: set[Slot] = field(default_factory=set)  # only tested for equality

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +16,7 @@ from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import MemoryBudget, MemoryRequest
-from ensue.engine.program import Program
+from ensue.engine.program import Program, format_kernel
 from ensue.engine.scan import Scan
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import TIMED_OUT, Query
@@ -36,6 +37,7 @@ from ensue.vector.take import create_empty_table
 if TYPE_CHECKING:
     from ensue.engine.adaptive import AdaptiveEngine
     from ensue.engine.reference_engine import ReferenceEngine
+    from ensue.planner.explain.plan_node import PlanNode
 
 AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
 MANY_EVENTS = 100_000  # in a table; matching fewer in threads costs more than it saves
@@ -106,6 +108,13 @@ class CompiledQuery:
         """Its kernel, generated once for all engines."""
         _, schema = self.physical
         return Program(self.plan, schema, self.shape.unit, nullable=False)
+
+    def describe(self) -> "PlanNode":
+        """Describes its plan, with its kernel."""
+        from ensue.planner.explain.plan_description import describe_plan
+
+        kernel = partial(format_kernel, self.plan, self.physical[1], self.shape.unit)
+        return replace(describe_plan(self.plan), kernel=kernel)
 
 
 def compile_query(

@@ -1,8 +1,11 @@
 """Incremental matchers of queries, with buffers of the events they still need."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +20,13 @@ from ensue.projection.match_table import filter_matches
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.event_buffer import FEW, BufferedEvents, EventBuffer
 from ensue.runtime.spill.spilled_keys import is_spill_snapshot, restore_unlimited
-from ensue.runtime.stage import Matcher, StageInput
-from ensue.vector.event_table import split_table
+from ensue.runtime.stage import Matcher, StageInput, StageMatcher
+from ensue.vector.event_table import StreamSchema, get_end_times, split_table
 from ensue.vector.match_rows import Matches
+
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
+    from ensue.planner.statistics import MatcherCounters
 
 REPLAY_ROWS = 1 << 16  # events after which a replay discards its matches
 
@@ -182,3 +189,65 @@ class CompositeLiveMatcher(CompositeMatcher[LiveMatcher]):
             restore_unlimited(self, data, self.matchers[0].prepared.shape)
         else:
             super().restore(data)
+
+
+# ---------------------------------------------------------------------------- EXPLAIN ANALYZE
+
+PIECE = 1 << 16  # events between two counts of the partial matches
+FIRST = 100  # events of a first run, which compiles all kernels
+S = TypeVar("S", bound=StageMatcher)
+
+
+class MatcherMeter:
+    """Measures what a matcher does, with the counters of its kernel."""
+
+    def __init__(self, matcher: LiveMatcher) -> None:
+        self.engine, self.plan = matcher.prepared.engine(counted=True), matcher.prepared.plan
+        self.matches = self.most_partial = 0
+        self.seconds = self.result_seconds = 0.0
+        self.counters: MatcherCounters | None = None
+        matcher.engine = self.engine
+        build = matcher._build_table
+        for name in ("process", "on_watermark"):
+            setattr(matcher, name, partial(self._run, getattr(matcher, name)))
+        setattr(matcher, "_build_table", partial(self._build, build))  # noqa: B010  it is a method
+
+    def _run(self, call: Callable[[Any], pa.Table], argument: Any) -> pa.Table:
+        if isinstance(argument, float) and argument == math.inf and isinstance(self.engine, Engine):
+            self.counters = self.engine.counters()  # before the end drops all partial matches
+        began = perf_counter()
+        table = call(argument)
+        self.seconds += perf_counter() - began
+        self.matches += table.num_rows
+        self.most_partial = max(self.most_partial, self.engine.usage.partial_matches)
+        return table
+
+    def _build(self, build: Callable[[Matches, BufferedEvents], pa.Table], *found: Any) -> pa.Table:
+        began = perf_counter()
+        table = build(*found)
+        self.result_seconds += perf_counter() - began
+        return table
+
+    def describe(self, *seconds: tuple[str, float]) -> "PlanNode":
+        """Describes the run: estimates, actual figures, and the seconds of its phases."""
+        from ensue.planner.explain.run_metrics import RunCounts, describe_run
+
+        return describe_run(
+            self.plan, RunCounts(self.engine.rows, self.matches, self.counters, self.most_partial, seconds)
+        )
+
+
+def measure_run(
+    create: Callable[[], S], parts: Callable[[S], Sequence[LiveMatcher]], events: pa.Table, shape: StreamSchema
+) -> tuple[list[MatcherMeter], float, float]:
+    """Runs a matcher over events in stream order, and returns its meters and the seconds of compiling and running."""
+    times = [perf_counter()]
+    for part in (events.slice(0, FIRST), events):
+        matcher = create()
+        meters = [MatcherMeter(one) for one in parts(matcher)]
+        for piece in split_table(part, PIECE):
+            matcher.process(StageInput.from_events(piece))
+            matcher.on_watermark(get_end_times(piece, shape)[-1].item())  # so that expired matches are not counted
+        matcher.on_watermark(math.inf)
+        times.append(perf_counter())
+    return meters, times[1] - times[0], times[2] - times[1]

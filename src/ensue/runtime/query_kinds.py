@@ -17,7 +17,6 @@ class QueryKind:
     analyze: str  # (query, columns) -> checked query
     plan: str  # (queries of a call, workload) -> operators
     operator: str  # what the plan builds
-    explain: str  # (query, source, options, archives) -> Explainer
     describe: str  # (query) -> its JSON in a checkpoint
     parse: str  # (that JSON, user operators) -> query
     reference: str  # (checked query, events) -> what it means
@@ -30,7 +29,6 @@ KINDS = (
         analyze="ensue.analyzer.query:check_query",
         plan=f"{OPERATORS}.match.match_operator:plan_queries",
         operator=f"{OPERATORS}.match.match_operator:MatchOperator",
-        explain=f"{OPERATORS}.match.match_explain:PatternExplainer",
         describe=f"{OPERATORS}.match.match_operator:describe_query",
         parse=f"{OPERATORS}.match.match_operator:parse_query",
         reference="ensue.reference:find_matches",
@@ -41,7 +39,6 @@ KINDS = (
         analyze="ensue.analyzer.join_checks:check_archive_join",
         plan=f"{OPERATORS}.archive_join.join_operator:plan_archive_joins",
         operator=f"{OPERATORS}.archive_join.join_operator:ArchiveJoinOperator",
-        explain=f"{OPERATORS}.archive_join.join_explain:ArchiveJoinExplainer",
         describe=f"{OPERATORS}.match.match_operator:describe_query",
         parse=f"{OPERATORS}.archive_join.join_operator:parse_archive_join",
         reference="ensue.reference:join_matches",
@@ -52,7 +49,6 @@ KINDS = (
         analyze="ensue.analyzer.row_pattern_checks:check_row_pattern",
         plan=f"{OPERATORS}.row_match.row_operator:plan_row_patterns",
         operator=f"{OPERATORS}.row_match.row_operator:RowPatternOperator",
-        explain=f"{OPERATORS}.row_match.row_explain:RowPatternExplainer",
         describe=f"{OPERATORS}.row_match.row_operator:describe_clause",
         parse=f"{OPERATORS}.row_match.row_operator:parse_clause",
         reference="ensue.reference.row_pattern_matches:build_output_rows",
@@ -63,7 +59,6 @@ KINDS = (
         analyze="ensue.analyzer.hierarchy_layers:build_layers",
         plan=f"{OPERATORS}.hierarchy.hierarchy_operator:plan_hierarchies",
         operator=f"{OPERATORS}.hierarchy.hierarchy_operator:HierarchyOperator",
-        explain=f"{OPERATORS}.hierarchy.hierarchy_explain:HierarchyExplainer",
         describe=f"{OPERATORS}.hierarchy.hierarchy_operator:describe_hierarchy",
         parse=f"{OPERATORS}.hierarchy.hierarchy_operator:parse_hierarchy",
         reference="ensue.reference:match_hierarchy",
@@ -74,7 +69,6 @@ KINDS = (
         analyze="ensue.analyzer.subscription:check_subscription_fields",
         plan=f"{OPERATORS}.subscriptions.subscription_operator:plan_subscriptions",
         operator=f"{OPERATORS}.subscriptions.subscription_operator:SubscriptionOperator",
-        explain=f"{OPERATORS}.subscriptions.subscription_explain:SubscriptionsExplainer",
         describe=f"{OPERATORS}.subscriptions.subscription_operator:describe_subscriptions",
         parse=f"{OPERATORS}.subscriptions.subscription_operator:parse_subscriptions",
         reference="ensue.reference.subscription_matches:find_subscription_matches",

@@ -234,3 +234,4 @@ class RunOptions:
     output: OutputOptions = OutputOptions()  # noqa: RUF009  it is frozen
     coming: InputEvents = STREAM_INPUT
     ids: bool = True  # whether results of MATCH_RECOGNIZE begin with a column match_id
+    explain: bool = False  # nothing runs: all alternatives are estimated, and eviction may be impossible

@@ -116,6 +116,7 @@ class SourceSchema:
     by_type: Mapping[str, Columns] | None = None
     space: str = "plane"
     zone: str | None = None  # of all times that have one, where a session of Spark says it
+    inferred: bool = False  # from the queries: there are no events
 
     @classmethod
     def from_options(cls, shape: StreamSchema, options: SourceOptions) -> "SourceSchema":

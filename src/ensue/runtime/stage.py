@@ -440,22 +440,8 @@ class QueryOperator(Protocol):
     def as_single_stage(self) -> PipelineStage:
         """The operator as one unpartitioned stage."""
 
-
-class Explainer(Protocol):
-    """Explains the plan of a query."""
-
-    @property
-    def types(self) -> frozenset[str] | None:
-        """The types of events that matter. None: all of them."""
-
-    def describe(self) -> "PlanNode":
-        """Describes the plan, for its text and its picture."""
-
-    def analyze(self, ordered: pa.Table, /) -> "PlanNode":
-        """Describes the plan with the figures of a run; the events are in stream order."""
-
-    def kernels(self) -> str:
-        """The source of its kernels."""
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        """Describes its plan, with the figures of a run over events in stream order if there are any."""
 
 
 def build_output(

@@ -18,12 +18,16 @@ from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
 from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.query_kinds import KINDS, OPERATORS, find_kind
-from ensue.runtime.query_spec import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, QuerySpec, RunOptions
+from ensue.runtime.query_spec import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, Name, QuerySpec, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import InputFilter, OutputTable, QueryOperator, is_partitioned, union_types
+from ensue.vector.event_table import sort_events
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ensue.archives.archive import Archive
+    from ensue.planner.explain.plan_node import PlanNode
 
 
 def plan_operators(workload: "Workload") -> tuple[QueryOperator, ...]:
@@ -173,6 +177,18 @@ class Workload:
             )
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
+
+    def describe(self, events: "pa.Table | None" = None) -> "PlanNode":
+        """Describes what its operators do, with the figures of a run if there is a table of events."""
+        from ensue.planner.explain.plan_node import combine_plans
+
+        ordered = None if events is None else sort_events(events, self.source.shape, types=self.types)
+        plans: dict[Name, PlanNode] = {}
+        for work in self.works:
+            numbers = {output.query_number for output in work.outputs}
+            name, *others = [spec.name or 0 for spec in self.specs if spec.number in numbers]
+            plans["queries " + " and ".join(map(str, (name, *others))) if others else name] = work.describe(ordered)
+        return combine_plans(plans)
 
     def with_own_archive(self, name: str, archive: "Archive") -> "Workload":
         """The workload with an archive that the stream writes."""

@@ -18,6 +18,7 @@ from ensue.backends.spark.spark_errors import get_stream_failure
 from ensue.backends.spark.stream import COUNTERS, NUMBERS, is_ensue_metric
 from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
+from ensue.options import format_count
 from ensue.runtime.tasks.load_shedding import build_shed_schema
 from ensue.runtime.tasks.wire_format import Control
 from ensue.runtime.workload import Workload
@@ -273,7 +274,7 @@ class StreamWarnings:
         warnings = {}
         if progress.ahead:
             warnings["ahead"] = (
-                f"{_events(progress.ahead)} of micro-batch {progress.batch} dropped: the time is "
+                f"{format_count(progress.ahead, 'event')} of micro-batch {progress.batch} dropped: the time is "
                 "further ahead of the clock than max_ahead allows\n"
                 "  hint: fix the sender; ensue.StreamOptions(max_ahead=None) would accept them, and "
                 "make all other events late"
@@ -281,28 +282,25 @@ class StreamWarnings:
         if 2 * progress.late > progress.events:
             warnings["late"] = (
                 f"most of micro-batch {progress.batch} is late: {progress.late} of "
-                f"{_events(progress.events)} end before the watermark, {progress.watermark}\n"
+                f"{format_count(progress.events, 'event')} end before the watermark, {progress.watermark}\n"
                 "  hint: a longer watermark= includes them; if the watermark is in the future, an "
                 "event with a wrong time has moved it, and you need a new checkpoint"
             )
         if progress.dropped:
             warnings["dropped"] = (
-                f"{_events(progress.dropped)} of micro-batch {progress.batch} dropped, without usable time"
+                f"{format_count(progress.dropped, 'event')} of micro-batch {progress.batch} dropped, "
+                "without usable time"
             )
         if progress.shed_keys:  # every time, since each loses other events
             warnings[f"shed {progress.batch}"] = (
                 f"micro-batch {progress.batch} is behind the clock by more than shed allows: "
-                f"{_events(progress.shed_events)} of {progress.shed_keys:,} keys dropped, and "
+                f"{format_count(progress.shed_events, 'event')} of {progress.shed_keys:,} keys dropped, and "
                 f"{progress.shed_partial_matches:,} of their partial matches\n"
                 "  hint: ensue.start(..., shed_to=folder) lists them by key and interval"
             )
         new = [text for kind, text in warnings.items() if kind not in self._issued]
         self._issued |= set(warnings)
         return new
-
-
-def _events(count: int) -> str:
-    return f"{count:,} event{'' if count == 1 else 's'}"
 
 
 class LateEventListener(StreamingQueryListener):

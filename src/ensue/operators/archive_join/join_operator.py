@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -48,6 +48,9 @@ from ensue.runtime.stage import (
 from ensue.runtime.workload import Workload
 from ensue.vector.arrow_types import Unit
 
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
+
 BY_TIME = RESULT_ORDER[:2]
 OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
@@ -64,11 +67,13 @@ def plan_archive_joins(specs: Sequence[QuerySpec], workload: Workload) -> Iterat
                     hint="run the live pattern as a separate query with emit_timeouts",
                 )
             assert isinstance(spec.query, ArchiveJoinQuery)
+            if options.explain:
+                _require_archives(spec.query, workload)
             compiled[spec] = compile_archive_join(
                 spec.query, workload.source.shape, workload.archive_set, options.planning,
-                streaming=options.streaming, coming=options.coming,
+                streaming=options.streaming, coming=options.coming, explain=options.explain,
             )  # fmt: skip
-    for spec, query in compiled.items():
+    for spec, query in compiled.items() if not options.explain else ():
         with name_query_in_errors(spec.name):
             if limits.evict is not None:
                 live = select_patterns([query.live])
@@ -80,6 +85,18 @@ def plan_archive_joins(specs: Sequence[QuerySpec], workload: Workload) -> Iterat
 
     outputs = [build_output(spec, query.joining.result, query.meaning, BY_TIME) for spec, query in compiled.items()]
     yield ArchiveJoinOperator(tuple(compiled.values()), tuple(outputs), workload.archive_set, workload.source)
+
+
+def _require_archives(query: ArchiveJoinQuery, workload: Workload) -> None:
+    """Raises a QueryError if a query is explained without events or archives."""
+    if workload.source.inferred or not workload.archive_set.archives:
+        name = query.joins[0].archive
+        raise QueryError(
+            "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
+            hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
+            span=query.joins[0].span,
+            text=query.text,
+        )
 
 
 def parse_archive_join(described: Mapping[str, Any], operators: Iterable[UserOperator]) -> Query | ArchiveJoinQuery:
@@ -133,6 +150,17 @@ class ArchiveJoinOperator:
 
     def as_single_stage(self) -> "ArchiveJoinStage":
         return self._stage((), range(len(self.queries)))
+
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        from ensue.operators.archive_join.join_description import ArchiveJoinDescription, run_join
+        from ensue.planner.explain.plan_node import combine_plans
+
+        plans = {}
+        for number, (query, output) in enumerate(zip(self.queries, self.outputs, strict=True)):
+            figures = () if ordered is None else (run_join(query, self._stage((), (number,)), ordered),)
+            described = ArchiveJoinDescription(query, output.finishing, self.archive_set, self.source)
+            plans[output.name] = described.describe(*figures)
+        return combine_plans(plans)
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
         queries = tuple(self.queries[n] for n in numbers)

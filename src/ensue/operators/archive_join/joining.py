@@ -279,6 +279,11 @@ class CompiledArchiveJoin:
         return replace(live, returns=self.archive_join.returns)
 
     @property
+    def sides(self) -> "tuple[CompiledSide, ...]":
+        """The live side, then the archived ones."""
+        return (self.live, *(join.lookup.prepared for join in self.joins))
+
+    @property
     def keeps(self) -> float | None:
         """How long after its end an event may be needed; None: forever.
 

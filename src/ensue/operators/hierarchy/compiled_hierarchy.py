@@ -142,6 +142,11 @@ class CompiledLayer:
         """The stream that it is matched on."""
         return self.stream if self.opened is None else self.opened.stream
 
+    @property
+    def matched(self) -> CompiledQuery:
+        """The query that runs: with the layers in its boxes, if there are any."""
+        return self.prepared if self.opened is None else self.opened.flat
+
     def events(self, matches: pa.Table) -> pa.Table:
         """Converts matches to the columns that layers above read."""
         return fold_members(matches).select(self.event_schema.names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -46,6 +46,9 @@ from ensue.runtime.stage import (
 from ensue.runtime.workload import Workload
 from ensue.schema import get_type_names
 from ensue.vector.event_table import StreamSchema
+
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,11 @@ class HierarchyOperator:
 
     def as_single_stage(self) -> "HierarchyStage":
         return HierarchyStage(CompiledStage.from_hierarchy(self.hierarchy, self.reads.types), self.levels)
+
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        from ensue.operators.hierarchy.hierarchy_description import describe_outputs
+
+        return describe_outputs(self.hierarchy, self.outputs, ordered)
 
 
 def _build_input_filter(stage: CompiledStage) -> InputFilter:
@@ -239,9 +247,9 @@ Levels = Sequence[str] | str | None  # requested levels
 def plan_hierarchies(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["HierarchyOperator"]:
     limits = workload.options.planning.limits
     with name_query_in_errors(specs[0].name):
-        if limits.evict is not None:
+        if limits.evict is not None and not workload.options.explain:
             raise build_eviction_error(HIERARCHY_REASON)
-        if limits.shed_ms is not None:
+        if limits.shed_ms is not None and not workload.options.explain:
             raise build_shedding_error("complex events would lack some of their members")
     return _compile_hierarchies(specs, workload.source, workload.options)
 
@@ -262,7 +270,7 @@ def _compile_hierarchies(
     specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions
 ) -> Iterator[HierarchyOperator]:
     """Compiles queries on definitions; queries that share layers run on one hierarchy."""
-    by_label = {str(spec.number): spec for spec in specs}
+    by_label = {str(spec.number if spec.name is None else spec.name): spec for spec in specs}
     hierarchies = {}
     for label, spec in by_label.items():
         assert isinstance(spec.query, Hierarchy)
@@ -280,7 +288,9 @@ def _compile_hierarchies(
                 merged, *context, trace=options.output.trace,
                 streaming=options.streaming, emit_timeouts=options.output.emit_timeouts,
             )  # fmt: skip
-        levels = [level for label in labels for level in _list_levels(by_label[label], hierarchies[label], compiled)]
+        levels = [
+            level for label in labels for level in _list_levels(label, by_label[label], hierarchies[label], compiled)
+        ]
         yield HierarchyOperator(compiled, tuple(levels))
 
 
@@ -299,7 +309,9 @@ def _require_levels(hierarchies: Collection[Hierarchy], levels: Levels, *, singl
             )
 
 
-def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy) -> Iterator[LevelOutput]:
+def _list_levels(
+    label: str, spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy
+) -> Iterator[LevelOutput]:
     """Yields the requested levels of a query, then the query itself.
 
     With several queries, the name of a level starts with that of its query.
@@ -311,7 +323,7 @@ def _list_levels(spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierar
     ]
     tops = {top.label: top.layer for top in compiled.hierarchy.tops}
     query_name = hierarchy.query.name or ""
-    names.append((tops.get(str(spec.number), query_name), query_name if spec.name is None else spec.name))
+    names.append((tops.get(label, query_name), query_name if spec.name is None else spec.name))
     meaning = {layer.layer.name: layer.layer.meaning for layer in compiled.layers}
     for layer, output in names:
         schema = compiled.delivered[layer]

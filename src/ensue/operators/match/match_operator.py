@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -47,6 +47,9 @@ from ensue.runtime.stage import (
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import Rows
 
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
+
 
 def plan_queries(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["MatchOperator"]:
     """Compiles pattern queries; an error names the query that cannot run."""
@@ -64,7 +67,13 @@ def plan_queries(specs: Sequence[QuerySpec], workload: Workload) -> Iterator["Ma
             if not options.output.ids and in_order and bundles[spec].result == get_result_schema(main):
                 main = replace(main, ids=False)
                 bundles[spec] = TimeoutQueries((main,), get_result_schema(main))
-    if limits.evict is not None or limits.shed_ms is not None:
+    if workload.source.inferred:
+        from ensue.planner.schema_inference import NOTE
+
+        for spec, bundle in bundles.items():
+            plan = replace(bundle.main.plan, notes=(*bundle.main.plan.notes, NOTE))
+            bundles[spec] = replace(bundle, queries=(replace(bundle.main, plan=plan), *bundle.queries[1:]))
+    if (limits.evict is not None or limits.shed_ms is not None) and not options.explain:
         from ensue.runtime.spill.eviction import build_eviction_error, require_sheddable, why_not_evictable
 
         for spec, bundle in bundles.items():
@@ -147,6 +156,11 @@ class MatchOperator:
 
     def as_single_stage(self) -> "MatchStage":
         return MatchStage(self.bundles, self.outputs, (), not self.is_single)
+
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        from ensue.operators.match.match_description import describe_queries
+
+        return describe_queries(self.expected, self.outputs, ordered)
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
         bundles = tuple(self.bundles[n] for n in numbers)

@@ -33,6 +33,7 @@ PART_ROWS = 1 << 16  # of the partitions that a thread matches at a time, at lea
 class CompiledClause:
     """A clause compiled for known columns. It can be sent; engines are created where it runs."""
 
+    written: RowPatternQuery
     plan: RowPatternPlan  # whose keys are columns
     arrow: pa.Schema  # of the events, with computed keys
     meaning: str  # the canonical form of the clause, a part of match ids
@@ -111,7 +112,7 @@ def compile_clause(
     resolved = check_row_pattern(row_pattern, kinds, get_time_zones(arrow, session))
     bound = replace(resolved, partition=tuple(map(_replace_computed_key, resolved.partition)))
     plan = RowPatternPlan(bound, kinds)
-    clause = CompiledClause(plan, arrow, canonical_form(resolved), ids, limits)
+    clause = CompiledClause(row_pattern, plan, arrow, canonical_form(resolved), ids, limits)
     if ids:
         for name in clause.results.schema.names:
             if name.lower() == MATCH_ID:

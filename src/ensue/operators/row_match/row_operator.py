@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from ensue.operators.row_match.compiled_clause import (
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
 from ensue.options import Limits
 from ensue.planner.planner_options import DEFAULT_OPTIONS
+from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.printing.sql_printer import format_clause
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.live_matcher import CompositeMatcher
@@ -33,6 +34,9 @@ from ensue.runtime.stage import (
     build_output,
 )
 from ensue.runtime.workload import Workload
+
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
 
 _ALL_ROWS = InputFilter(None)
 
@@ -91,18 +95,23 @@ def plan_row_patterns(specs: Sequence[QuerySpec], workload: Workload) -> Iterato
     clauses: dict[QuerySpec, CompiledClause] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
-            if source.by_type is not None:
+            if source.by_type is not None and not source.inferred:
                 raise QueryError(
                     "MATCH_RECOGNIZE reads one table, and these are several",
                     hint="pass one table, with a column for the type of events",
                 )
             _require_clause_options(workload)
             assert isinstance(spec.query, RowPatternQuery)
+            if source.inferred:
+                plan = RowPatternPlan(spec.query, {})
+                clauses[spec] = CompiledClause(spec.query, plan, source.arrow, "", False, options.planning.limits)
+                continue
             clauses[spec] = compile_clause(
                 spec.query, source.arrow, options.planning.limits, ids=options.ids,
                 session=source.zone,
             )  # fmt: skip
-    outputs = tuple(build_output(spec, clause.schema, None) for spec, clause in clauses.items())
+    schemas = {spec: pa.schema([]) if source.inferred else clause.schema for spec, clause in clauses.items()}
+    outputs = tuple(build_output(spec, schema, None) for spec, schema in schemas.items())
     yield RowPatternOperator(tuple(clauses.values()), outputs, source, options.streaming)
 
 
@@ -175,6 +184,19 @@ class RowPatternOperator:
     def as_single_stage(self) -> RowPatternStage:
         """Creates one stage with all clauses, where one task gets all rows."""
         return RowPatternStage(self.clauses, self.outputs, self.source, ())
+
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        from ensue.operators.row_match.row_description import ClauseDescription
+        from ensue.planner.explain.plan_node import PlanNode, combine_plans
+
+        plans = {}
+        for clause, output in zip(self.clauses, self.outputs, strict=True):
+            figures = []
+            if ordered is not None:
+                rows = clause.match_complete(ordered).num_rows
+                figures.append(PlanNode(f"{rows:,} result rows from {ordered.num_rows:,} rows"))
+            plans[output.name] = ClauseDescription(clause, self.source).describe(*figures)
+        return combine_plans(plans)
 
     def _stage(self, key: tuple[str, ...]) -> RowPatternStage:
         clauses = tuple(clause for clause in self.clauses if clause.key == key)

@@ -3,7 +3,7 @@ sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +40,19 @@ from ensue.runtime.stage import (
     MicroBatch,
     OutputTable,
     RoutedEvents,
+    StageInput,
     StageMatcher,
     SubscriptionVersion,
     TableMatcher,
     UnseenTypes,
     build_output,
+    run_to_end,
 )
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import split_table
+
+if TYPE_CHECKING:
+    from ensue.planner.explain.plan_node import PlanNode
 
 ALL_EVENTS = InputFilter(None)  # routing selects the relevant events
 
@@ -275,6 +280,17 @@ class SubscriptionOperator:
 
     def as_single_stage(self) -> SubscriptionStage:
         return SubscriptionStage(self.subscribed, self.source, self.output, self.limits, self.streaming)
+
+    def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
+        from ensue.operators.subscriptions.subscription_description import describe_subscription_set
+        from ensue.planner.explain.plan_node import PlanNode
+
+        plan = describe_subscription_set(self.subscribed, self.source, self.limits)
+        if ordered is None:
+            return plan
+        (matches,) = run_to_end(self.as_single_stage().table_matcher(), StageInput.from_events(ordered))
+        figures = PlanNode(f"{matches.num_rows:,} matches in {ordered.num_rows:,} events")
+        return replace(plan, children=(*plan.children, figures))
 
 
 class ReusedSetMatcher(SubscriptionMatcher):

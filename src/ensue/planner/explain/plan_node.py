@@ -1,7 +1,7 @@
 """The tree that explains a plan: its text, its picture and the figures of a run come from the same nodes."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from ensue.printing.expression_printer import truncate_wkt
@@ -51,15 +51,37 @@ class PlanNode:
     details: tuple[str, ...] = ()  # lines of a picture that the text has elsewhere
     target: str = ""  # of an edge: the label of a state, or the title of a plan
     column: int = 0  # of a state: how far it is from the start
+    kernel: Callable[[], str] | None = None  # writes the source of its kernel
 
     @property
     def name(self) -> str:
         """Its name in a picture."""
         return self.label or self.title
 
+    def list_kernels(self) -> list[str]:
+        """Lists the sources of the kernels of all parts."""
+        own = [] if self.kernel is None else [self.kernel()]
+        return own + [kernel for child in self.children for kernel in child.list_kernels()]
+
     def list_children(self, *shapes: Shape) -> list["PlanNode"]:
         """Lists the children of some shapes."""
         return [child for child in self.children if child.shape in shapes]
+
+
+def combine_plans(plans: Mapping[str | int, PlanNode], *shared: PlanNode) -> PlanNode:
+    """Combines the plans of several queries, each under the query's name; that of a single one stays as it is.
+
+    >>> print(format_plan(combine_plans({"up": PlanNode(lines=("scan of A",)), 1: PlanNode()})))
+    --- up ---
+    scan of A
+    <BLANKLINE>
+    --- query 1 ---
+    """
+    if len(plans) == 1:
+        return next(iter(plans.values()))
+    named = ((name if isinstance(name, str) else f"query {name}", plan) for name, plan in plans.items())
+    children = (replace(plan, title=name, shape=Shape.PLAN) for name, plan in named)
+    return PlanNode(children=(*shared, *children), shape=Shape.PLAN, label=f"{len(plans)} queries")
 
 
 def format_plan(node: PlanNode) -> str:

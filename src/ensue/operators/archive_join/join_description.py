@@ -1,35 +1,31 @@
-"""Explains queries with JOIN ARCHIVE: both sides, how the archive is accessed and why, and the figures of a run."""
+"""Describes queries with JOIN ARCHIVE: both sides, how the archive is accessed and why, and the figures of a run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import pyarrow as pa
 
+from ensue.analyzer.output_mode import ResultAggregation
 from ensue.archives.archive import ArchiveLayout
-from ensue.cached import cached_property
-from ensue.engine.program import format_kernel
-from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, JoinSide, RowPatternSide
 from ensue.ir.query import Equivalence
 from ensue.ir.values import format_duration
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
-from ensue.operators.archive_join.join_operator import ArchiveJoinOperator
-from ensue.operators.archive_join.join_planner import compile_archive_join
-from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide, select_patterns
+from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide
 from ensue.operators.archive_join.joining import CompiledArchiveJoin, CompiledJoin
+from ensue.options import format_count
 from ensue.planner.access_paths import AccessCandidate, AccessDecision, ArchiveStatistics, describe_unclustered
-from ensue.planner.explain.plan_description import describe_plan
 from ensue.planner.explain.plan_node import Metric, PlanNode, Shape
 from ensue.planner.explain.run_metrics import format_phases
 from ensue.planner.statistics import format_number
 from ensue.printing.expression_printer import format_condition, format_expr, format_name
 from ensue.printing.pattern_printer import format_pattern, format_range, format_return_item
-from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
+from ensue.runtime.grouping import describe_result_modifiers
 from ensue.runtime.pipeline import run_to_end
-from ensue.runtime.query_spec import ArchiveSet, RunOptions
+from ensue.runtime.query_spec import ArchiveSet
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import OutputTable, StageInput
+from ensue.runtime.stage import PipelineStage, StageInput
 
 _KINDS = {
     JoinKind.LEFT: "left: live matches without a past, too",
@@ -37,59 +33,32 @@ _KINDS = {
 }
 
 
-class ArchiveJoinExplainer:
-    """Explains a query with JOIN ARCHIVE."""
+@dataclass(frozen=True)
+class ArchiveJoinDescription:
+    """Describes a query with JOIN ARCHIVE."""
 
-    def __init__(
-        self, query: ArchiveJoinQuery, source: SourceSchema | None, options: RunOptions, archive_set: ArchiveSet
-    ) -> None:
-        if source is None or not archive_set.archives:
-            name = query.joins[0].archive
-            raise QueryError(
-                "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
-                hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
-                span=query.joins[0].span,
-                text=query.text,
-            )
-        self.query, self.source, self.options, self.archive_set = query, source, options, archive_set
-
-    @cached_property
-    def prepared(self) -> CompiledArchiveJoin:
-        options, (query, _) = self.options, strip_result_modifiers(self.query)
-        return compile_archive_join(
-            query, self.source.shape, self.archive_set, options.planning,
-            streaming=options.streaming, coming=options.coming, explain=True,
-        )  # fmt: skip
-
-    @property
-    def types(self) -> frozenset[str] | None:
-        """The relevant event types; None means all."""
-        return self._operator.reads.types
-
-    @property
-    def _operator(self) -> ArchiveJoinOperator:
-        compiled = self.prepared
-        output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
-        return ArchiveJoinOperator((compiled,), (output,), self.archive_set, self.source)
+    compiled: CompiledArchiveJoin
+    finishing: ResultAggregation | None  # what becomes of the joined rows
+    archive_set: ArchiveSet
+    source: SourceSchema
 
     def describe(self, *figures: PlanNode) -> PlanNode:
         """Describes the join and the four access paths, the figures of a run, then the plans of all sides."""
-        compiled = self.prepared
-        _, last = strip_result_modifiers(self.query)
-        modifiers = () if last is None else (describe_result_modifiers(last),)
+        compiled = self.compiled
+        modifiers = () if self.finishing is None else (describe_result_modifiers(self.finishing),)
         overview = PlanNode(
             "live and archive",
             tuple(self._list_facts(compiled.archive_join, compiled.decision)),
             children=(_describe_access(compiled.decision, self._latency),),
         )
-        sides = _describe_sides(compiled.archive_join, self._sides, compiled.access)
+        sides = _describe_sides(compiled.archive_join, compiled.sides, compiled.access)
         return PlanNode(children=(overview, *figures, *sides, *modifiers), shape=Shape.PLAN, label="live and archive")
 
     def _list_facts(self, query: ArchiveJoinQuery, decision: AccessDecision) -> Iterator[tuple[str, str]]:
         live = decision.live
         rate = "" if live is None else _format_rate(live.matches, assumed=live.assumed)
         yield "live", f"{_format_side(query.live)}{rate}"
-        for number, (join, compiled) in enumerate(zip(query.joins, self.prepared.joins, strict=True)):
+        for number, (join, compiled) in enumerate(zip(query.joins, self.compiled.joins, strict=True)):
             side = decision.archives[number] if decision.archives else None
             yield from self._list_archive_facts(join, compiled, side)
         if query.returns:
@@ -126,36 +95,26 @@ class ArchiveJoinExplainer:
             yield "waits", f"{self._format_length(compiled.waits - 1)}, until {undecided} is decided"
 
     @property
-    def _sides(self) -> tuple[CompiledSide, ...]:
-        return (self.prepared.live, *(join.lookup.prepared for join in self.prepared.joins))
-
-    @property
     def _latency(self) -> str:
-        if self.prepared.access != "grouped" or not self.prepared.latency:
+        if self.compiled.access != "grouped" or not self.compiled.latency:
             return ""
-        return self._format_length(self.prepared.latency)
+        return self._format_length(self.compiled.latency)
 
     def _format_length(self, length: float) -> str:
         if self.source.shape.schema.time_kind.numeric:
             return f"{length:g}"
         if length == float("inf"):
             return "to the end"
-        return format_duration(int(length) * (1 if self.prepared.unit == "ns" else 1_000))
+        return format_duration(int(length) * (1 if self.compiled.unit == "ns" else 1_000))
 
-    def analyze(self, ordered: pa.Table) -> PlanNode:
-        """Describes the plan with the reads and matches of a run over ordered events."""
-        stage = self._operator.as_single_stage()
-        began = perf_counter()
-        matcher = stage.table_matcher()
-        assert isinstance(matcher, ArchiveJoinMatcher)
-        rows = sum(table.num_rows for table in run_to_end(matcher, StageInput.from_events(ordered)))
-        return self.describe(_describe_run(self.prepared, matcher, ordered.num_rows, rows, perf_counter() - began))
 
-    def kernels(self) -> str:
-        """Returns the source of the kernel of each side."""
-        return "\n\n\n".join(
-            format_kernel(side.plan, side.physical[1], side.shape.unit) for side in select_patterns(self._sides)
-        )
+def run_join(compiled: CompiledArchiveJoin, stage: PipelineStage, ordered: pa.Table) -> PlanNode:
+    """Runs the stage of a query over events in stream order, and describes its reads and matches."""
+    began = perf_counter()
+    matcher = stage.table_matcher()
+    assert isinstance(matcher, ArchiveJoinMatcher)
+    rows = sum(table.num_rows for table in run_to_end(matcher, StageInput.from_events(ordered)))
+    return _describe_run(compiled, matcher, ordered.num_rows, rows, perf_counter() - began)
 
 
 # ------------------------------------------------------------------------------- the overview
@@ -185,17 +144,13 @@ def _format_layout(layout: ArchiveLayout, own: bool) -> str:
     rows = "some" if layout.rows is None else f"{layout.rows:,}"
     facts = [f"{kind}{version}{' and the stream' if own else ''}", f"{rows} events{span}"]
     if layout.files:
-        facts.append(_count(layout.files, "file"))
+        facts.append(format_count(layout.files, "file"))
     if layout.partitioned_by or layout.buckets:
         buckets = (f"{layout.buckets} buckets",) if layout.buckets else ()
         facts.append(f"by {' and '.join(dict.fromkeys((*layout.partitioned_by, *buckets)))}")
     if layout.sorted_by:
         facts.append(f"sorted by {', '.join(layout.sorted_by)}")
     return ", ".join(facts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _format_access(candidate: AccessCandidate) -> str:
@@ -242,7 +197,7 @@ def _describe_sides(query: ArchiveJoinQuery, sides: Sequence[CompiledSide], acce
     )
     for name, side in zip(["live", *names], sides, strict=True):
         clause = PlanNode(lines=("a MATCH_RECOGNIZE clause",), shape=Shape.PLAN)
-        plan = describe_plan(side.prepared.plan) if isinstance(side, PatternSide) else clause
+        plan = side.prepared.describe() if isinstance(side, PatternSide) else clause
         yield replace(plan, title=name, children=(*(edges if name == "live" else ()), *plan.children))
 
 
@@ -259,7 +214,9 @@ def _describe_run(
         found, kept = matcher.count_matches(archive)
         past = next((p for p in decision.archives if p.name == archive), None)
         all_found = "-" if past is None else format_number(past.rows * past.matches)
-        reads = f"in {_count(counts.reads, 'read')}, of {counts.rows:,} rows in {_count(counts.files, 'file')}"
+        reads = (
+            f"in {format_count(counts.reads, 'read')}, of {counts.rows:,} rows in {format_count(counts.files, 'file')}"
+        )
         kept_words = f"expected in all of it; {kept:,} kept in the end"
         figures.append(Metric(f"{name}: events", "", f"{counts.events:,}", reads))
         figures.append(Metric(f"{name}: archived matches", all_found, f"{found:,}", kept_words))

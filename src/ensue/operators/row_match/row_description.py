@@ -1,10 +1,8 @@
-"""Explains how a MATCH_RECOGNIZE clause runs: its conditions, its automaton, and the length of its matches."""
+"""Describes how a MATCH_RECOGNIZE clause runs: its conditions, its automaton, and the length of its matches."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
-
-import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.codegen.row_pattern_conditions import build_kernel
@@ -18,15 +16,14 @@ from ensue.ir.row_pattern import (
     Permutation,
     Repetition,
     RowExpression,
-    RowPatternQuery,
     RowSkipTarget,
     RowTerm,
     RowVariable,
     get_term_parts,
 )
 from ensue.ir.values import format_duration
-from ensue.operators.row_match.compiled_clause import compile_clause
-from ensue.options import Limits
+from ensue.operators.row_match.compiled_clause import CompiledClause
+from ensue.options import format_count
 from ensue.planner.explain.plan_node import PlanNode, Shape
 from ensue.planner.row_pattern_plan import END, RowPatternPlan, RowTransition
 from ensue.printing.sql_printer import (
@@ -36,7 +33,6 @@ from ensue.printing.sql_printer import (
     format_row_quantifier,
     format_row_sort_key,
 )
-from ensue.runtime.query_spec import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 
 _SKIPS = {
@@ -60,50 +56,39 @@ _COMPILED = {
 }
 
 
-class RowPatternExplainer:
-    """Explains a clause, with the columns of its table if they are known."""
+@dataclass(frozen=True)
+class ClauseDescription:
+    """Describes the plan of a clause, whose conditions may need columns that are not known."""
 
-    types = None  # rows of every type matter
+    clause: CompiledClause
+    source: SourceSchema
 
-    def __init__(
-        self, query: RowPatternQuery, source: SourceSchema | None, _options: RunOptions, _archive_set: ArchiveSet
-    ) -> None:
-        self._source = source
-        self._query = query
-        if source is None:
-            self._plan = RowPatternPlan(query, {})
-        else:
-            self._clause = compile_clause(query, source.arrow, Limits(), ids=False, session=source.zone)
-            self._plan = self._clause.plan
+    @property
+    def plan(self) -> RowPatternPlan:
+        return self.clause.plan
 
-    def describe(self) -> PlanNode:
+    def describe(self, *figures: PlanNode) -> PlanNode:
         """Describes the plan, with the pattern as a tree for pictures."""
         sections = (
             self._describe_clause(),
-            PlanNode(shape=Shape.OUTLINE, children=(_describe_term(self._query.pattern),)),
+            PlanNode(shape=Shape.OUTLINE, children=(_describe_term(self.clause.written.pattern),)),
             *self._describe_conditions(),
-            _describe_automaton(self._plan),
-            _describe_length(self._plan),
+            _describe_automaton(self.plan),
+            _describe_length(self.plan),
         )
-        return PlanNode(children=sections, shape=Shape.PLAN)
+        return PlanNode(children=(*sections, *figures), shape=Shape.PLAN, kernel=self.format_kernel)
 
-    def analyze(self, ordered: pa.Table) -> PlanNode:
-        """Describes the plan with the figures of a run over complete rows."""
-        result, plan = self._clause.match_complete(ordered), self.describe()
-        figures = PlanNode(f"{result.num_rows:,} result rows from {ordered.num_rows:,} rows")
-        return replace(plan, children=(*plan.children, figures))
-
-    def kernels(self) -> str:
+    def format_kernel(self) -> str:
         """Returns the source of the kernel."""
-        if self._plan.is_decided_by_rows:
+        if self.plan.is_decided_by_rows:
             return write_row_search()
         kernel = None
-        if self._source is not None:
-            kernel = build_kernel(self._plan, self._source.shape.unit, nullable=True)
+        if not self.source.inferred:
+            kernel = build_kernel(self.plan, self.source.shape.unit, nullable=True)
         return "no kernel supports its conditions" if kernel is None else kernel.text
 
     def _describe_clause(self) -> PlanNode:
-        query, within = self._query, self._within
+        query, within = self.clause.written, self._within
         partition = ", ".join(format_over_row(key.expr) for key in query.partition)
         order = ", ".join(map(format_row_sort_key, query.order))
         pattern = format_row_pattern(query.pattern)
@@ -123,7 +108,7 @@ class RowPatternExplainer:
         return PlanNode(properties=properties, shape=Shape.HEADER, label=label, details=tuple(filter(None, clauses)))
 
     def _describe_conditions(self) -> Iterator[PlanNode]:
-        plan = self._plan
+        plan = self.plan
         names = plan.automaton.variables
         alone = [(name, self._format_all(by.alone)) for name, by in zip(names, plan.conditions, strict=True)]
         matched = [(name, self._format_all(by.matched)) for name, by in zip(names, plan.conditions, strict=True)]
@@ -137,11 +122,11 @@ class RowPatternExplainer:
         yield PlanNode(f"conditions on the match, {_COMPILED[self._has_kernel]}", rows, window, shape=Shape.TABLE)
 
     def _format_all(self, values: tuple[RowExpression, ...]) -> str:
-        return " AND ".join(format_row_expression(value, self._query.subsets) for value in values)
+        return " AND ".join(format_row_expression(value, self.clause.written.subsets) for value in values)
 
     @property
     def _within(self) -> str:
-        match self._query.within:
+        match self.clause.written.within:
             case None:
                 return ""
             case timedelta() as length:
@@ -152,9 +137,9 @@ class RowPatternExplainer:
     @cached_property
     def _has_kernel(self) -> bool | None:
         """Whether a kernel evaluates the conditions on matches; None if that depends on the columns."""
-        if self._source is None or self._plan.is_decided_by_rows:
+        if self.source.inferred or self.plan.is_decided_by_rows:
             return None
-        return any(True for _ in ConditionKernels(self._plan).iterate_kernels(self._source.shape.unit))
+        return any(True for _ in ConditionKernels(self.plan).iterate_kernels(self.source.shape.unit))
 
 
 def _describe_term(term: RowTerm) -> PlanNode:
@@ -177,7 +162,7 @@ def _describe_automaton(plan: RowPatternPlan) -> PlanNode:
         lines.append(f"{number}: {shown or 'no transition'}")
     if len(entries) > _MAX_ENTRIES:
         lines.append(f"and {len(entries) - _MAX_ENTRIES:,} more")
-    count = _format_count(len(entries), "entry", "entries")
+    count = format_count(len(entries), "entry")
     return PlanNode(f"automaton of {count}, the preferred choice first", lines=tuple(lines))
 
 
@@ -192,8 +177,8 @@ def _describe_choice(choice: RowTransition, variables: tuple[str, ...]) -> str:
 
 def _describe_length(plan: RowPatternPlan) -> PlanNode:
     longest = plan.automaton.longest
-    length = "of any length" if longest is None else f"of at most {_format_count(longest, 'row')}"
-    back, awaited = _format_count(plan.back, "row"), _format_count(plan.awaited, "row")
+    length = "of any length" if longest is None else f"of at most {format_count(longest, 'row')}"
+    back, awaited = format_count(plan.back, "row"), format_count(plan.awaited, "row")
     return PlanNode(
         lines=(
             f"a match is {length}",
@@ -215,14 +200,5 @@ def _describe_streaming(plan: RowPatternPlan, longest: int | None) -> str:
             "live, rows are kept while they may become part of a match; refused on Spark "
             "without WITHIN or bounded quantifiers"
         )
-    rows = _format_count(max(0, longest - 1) + plan.awaited, "further row")
+    rows = format_count(max(0, longest - 1) + plan.awaited, "further row")
     return f"a row is decided by {rows} of its partition at the latest"
-
-
-def _format_count(number: int, noun: str, plural: str | None = None) -> str:
-    """Formats a number of things.
-
-    >>> _format_count(1, "row"), _format_count(2_000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

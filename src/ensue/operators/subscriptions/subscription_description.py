@@ -1,4 +1,4 @@
-"""Explains how a set of subscriptions runs."""
+"""Describes how a set of subscriptions runs."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.query_template import QueryTemplate
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
 from ensue.operators.subscriptions.template_table import is_pattern
-from ensue.options import Limits
+from ensue.options import Limits, format_count
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_description import describe_plan
 from ensue.planner.explain.plan_node import PlanNode, Shape
@@ -22,7 +22,7 @@ from ensue.planner.subscription_network import (
     NetworkNode,
     plan_network,
 )
-from ensue.runtime.query_spec import ArchiveSet, RunOptions, SubscriptionsSpec
+from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
 
@@ -31,35 +31,26 @@ MOST_SHAPES = 8  # templates whose plans are shown
 MOST_NAMES = 5  # in a list
 
 
-class SubscriptionsExplainer:
-    """Explains which subscriptions of a set share what, and how each runs on known events."""
-
-    def __init__(
-        self, subscribed: SubscriptionsSpec, source: SourceSchema | None, options: RunOptions, _archive_set: ArchiveSet
-    ) -> None:
-        self.subscribed, self.source, self.limits = subscribed, source, options.planning.limits
-
-    def describe(self) -> PlanNode:
-        """Describes the set."""
-        subscribed, source = self.subscribed, self.source
-        changes = [change for _, change in subscribed.log.alive(subscribed.version)]
-        if source is None:
-            patterns = sum(map(is_pattern, changes))
-            return PlanNode(
-                f"subscriptions  {len(changes)}, at version {subscribed.version}: "
-                f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language",
-                lines=("how they are run depends on the events: ensue.explain(subscriptions, events)",),
-            )
-        subscriptions = compile_subscription_set(subscribed, source)
-        sections = [_summarize(subscriptions, subscribed, self.limits)]
-        if len(changes) <= FEW:
-            sections += [_describe_network(c, subscriptions) for c in changes if not is_pattern(c)]
-        templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
-        sections += [_describe_template(shape, subscriptions) for shape in templates[:MOST_SHAPES]]
-        if len(templates) > MOST_SHAPES:
-            sections.append(PlanNode(f"... and {len(templates) - MOST_SHAPES} templates more"))
-        sections += _describe_separate(subscriptions)
-        return PlanNode(children=tuple(sections), shape=Shape.PLAN)
+def describe_subscription_set(subscribed: SubscriptionsSpec, source: SourceSchema, limits: Limits) -> PlanNode:
+    """Describes which subscriptions of a set share what, and how each runs on known events."""
+    changes = [change for _, change in subscribed.log.alive(subscribed.version)]
+    if source.inferred:
+        patterns = sum(map(is_pattern, changes))
+        return PlanNode(
+            f"subscriptions  {len(changes)}, at version {subscribed.version}: "
+            f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language",
+            lines=("how they are run depends on the events: ensue.explain(subscriptions, events)",),
+        )
+    subscriptions = compile_subscription_set(subscribed, source)
+    sections = [_summarize(subscriptions, subscribed, limits)]
+    if len(changes) <= FEW:
+        sections += [_describe_network(c, subscriptions) for c in changes if not is_pattern(c)]
+    templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
+    sections += [_describe_template(shape, subscriptions) for shape in templates[:MOST_SHAPES]]
+    if len(templates) > MOST_SHAPES:
+        sections.append(PlanNode(f"... and {len(templates) - MOST_SHAPES} templates more"))
+    sections += _describe_separate(subscriptions)
+    return PlanNode(children=tuple(sections), shape=Shape.PLAN)
 
 
 def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: Limits) -> PlanNode:
@@ -75,10 +66,10 @@ def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, li
         properties=(
             ("subscriptions", f"{len(subscriptions)}, at version {subscribed.version} of a log {place}"),
             ("  on nodes", f"{len(subscriptions.members)}"),
-            ("  in templates", f"{shared}, as {_count(len(templates), 'plan')}"),
+            ("  in templates", f"{shared}, as {format_count(len(templates), 'plan')}"),
             ("  separately", f"{len(patterns) - shared}"),
             ("nodes", f"{nodes}, {leaves} of them leaves; used {requests} times, so sharing saved {requests - nodes}"),
-            ("index", f"{_count(len(subscriptions.index), 'atom')}{': ' * bool(paths)}{paths}"),
+            ("index", f"{format_count(len(subscriptions.index), 'atom')}{': ' * bool(paths)}{paths}"),
             ("limits", "as memory allows" if most is None else f"{most} partial matches of each engine"),
         )
     )
@@ -103,14 +94,16 @@ def _describe_node(node: NetworkNode, subscriptions: SubscriptionSet) -> PlanNod
         case NetworkLeaf(test):
             return described(f"event {_describe_test(test)}")
         case NetworkFilter(child, tests):
-            return described(f"values that pass {_count(len(tests), 'test')}", _describe_node(child, subscriptions))
+            return described(
+                f"values that pass {format_count(len(tests), 'test')}", _describe_node(child, subscriptions)
+            )
         case NetworkJoin(left, right, tests):
             waits = " and ".join(
                 f"the {side} waits {_length(length, subscriptions)}"
                 for side, length in (("first", node.left_waits), ("second", node.right_waits))
             )
             sides = (_describe_node(side, subscriptions) for side in (left, right))
-            return described(f"pairs that pass {_count(len(tests), 'test')}: {waits}", *sides)
+            return described(f"pairs that pass {format_count(len(tests), 'test')}: {waits}", *sides)
         case NetworkAbsence(child):
             waits = f"forbidding events wait {_length(node.bars_wait, subscriptions)}"
             children = [] if child is None else [_describe_node(child, subscriptions)]
@@ -141,8 +134,9 @@ def _length(waits: float, subscriptions: SubscriptionSet) -> str:
 def _describe_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> PlanNode:
     names = [m.name for m in subscriptions.patterns.members.values() if m.shape is shape]
     constants = ", ".join(kind.value for kind in shape.kinds) or "none"
+    users = format_count(len(names), "subscription")
     return PlanNode(
-        f"one plan for {_count(len(names), 'subscription')} of a template, over the events that are routed to them",
+        f"one plan for {users} of a template, over the events that are routed to them",
         lines=(_quote_names(names), f"constants: {constants}"),
         children=(describe_plan(shape.plan),),
     )
@@ -161,7 +155,3 @@ def _describe_separate(subscriptions: SubscriptionSet) -> Iterator[PlanNode]:
 def _quote_names(names: list[str]) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:MOST_NAMES])
     return shown if len(names) <= MOST_NAMES else f"{shown}, ... ({len(names)})"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
