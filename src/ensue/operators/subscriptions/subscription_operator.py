@@ -30,6 +30,7 @@ from ensue.options import Limits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.job_fingerprint import find_started_set
+from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
@@ -46,7 +47,6 @@ from ensue.runtime.stage import (
     TableMatcher,
     UnseenTypes,
     build_output,
-    run_to_end,
 )
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import split_table
