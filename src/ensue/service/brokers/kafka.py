@@ -20,7 +20,7 @@ from ensue.service.delivery.sink import (
     publish_all,
 )
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.source import EventReceiver, Message, RetryingSource
+from ensue.service.sources.source import Message, RetryingSource
 from ensue.service.store.outbox import Notification
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class KafkaSource(RetryingSource):
     def __repr__(self) -> str:
         return f"KafkaSource({self._access.shown}, {self._topic!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         from aiokafka import AIOKafkaConsumer
         from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
@@ -260,10 +260,10 @@ class KafkaSource(RetryingSource):
             looked: float | None = None
             while True:
                 if looked is None or time.monotonic() - looked >= self._look:
-                    await self._assign(consumer, service)
+                    await self._assign(consumer)
                     looked = time.monotonic()
                 try:
-                    await self._take(consumer, service)
+                    await self._take(consumer)
                 except OffsetOutOfRangeError:
                     looked = None  # records were deleted before they were read
         except (KafkaError, OSError) as error:
@@ -275,7 +275,7 @@ class KafkaSource(RetryingSource):
     async def _ask(self, work: Coroutine[Any, Any, Any]) -> Any:
         return await run_shielded(work, self._access.timeout)
 
-    async def _take(self, consumer: "AIOKafkaConsumer", service: EventReceiver) -> None:
+    async def _take(self, consumer: "AIOKafkaConsumer") -> None:
         """Publishes some records; others wait in the broker."""
         records = await self._ask(consumer.getmany(timeout_ms=_POLL, max_records=self._most))
         missing = self._most - sum(map(len, records.values()))
@@ -286,11 +286,11 @@ class KafkaSource(RetryingSource):
                 records.setdefault(partition, []).extend(batch)
         async with asyncio.TaskGroup() as group:
             for partition, batch in records.items():
-                group.create_task(self._hand_over(partition, batch, service))
+                group.create_task(self._hand_over(partition, batch))
 
-    async def _hand_over(self, partition: "TopicPartition", records: list[Any], service: EventReceiver) -> None:
+    async def _hand_over(self, partition: "TopicPartition", records: list[Any]) -> None:
         messages = [Message(record.value or b"", record.offset) for record in records]
-        await self._publish(messages, service, self._producer(partition))
+        await self._publish(messages, self._producer(partition))
         self._next[partition] = records[-1].offset + 1
 
     def _producer(self, partition: "TopicPartition") -> str:
@@ -306,7 +306,7 @@ class KafkaSource(RetryingSource):
             )
             await asyncio.sleep(self._look)
 
-    async def _assign(self, consumer: "AIOKafkaConsumer", service: EventReceiver) -> None:
+    async def _assign(self, consumer: "AIOKafkaConsumer") -> None:
         """Assigns all partitions, each at its stored offset."""
         from aiokafka import TopicPartition
 
@@ -320,7 +320,7 @@ class KafkaSource(RetryingSource):
         for partition in partitions:
             known = self._next.get(partition)
             if known is None:
-                known = await service.position(self._producer(partition))
+                known = await self._service.position(self._producer(partition))
             where = f"partition {partition.partition} of topic '{self._topic}'"
             at = self._resume_at(where, known, first[partition], end[partition])
             moved = moved or at != self._next.get(partition)

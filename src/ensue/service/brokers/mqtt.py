@@ -30,7 +30,7 @@ from ensue.service.delivery.sink import (
     publish_all,
 )
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.source import EventReceiver, Message, RetryingSource
+from ensue.service.sources.source import Message, RetryingSource
 from ensue.service.store.outbox import Notification
 
 QOS = 1
@@ -406,7 +406,7 @@ class MqttSource(RetryingSource):
     def __repr__(self) -> str:
         return f"MqttSource({self._access.shown}, {self._topic!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         arrivals: asyncio.Queue[MqttMessage] = asyncio.Queue()
 
         def enqueue(message: MqttMessage) -> None:
@@ -430,7 +430,7 @@ class MqttSource(RetryingSource):
                 for producer, group in groupby(batch, _producer):
                     received = list(group)
                     messages = [Message(each.payload, _number(each) if producer else None) for each in received]
-                    await self._publish(messages, service, producer)
+                    await self._publish(messages, producer)
                     for message in received:
                         session.confirm(message)
         except MqttSessionError as error:

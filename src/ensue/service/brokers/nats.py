@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -24,12 +24,8 @@ from ensue.service.delivery.sink import (
     publish_all,
 )
 from ensue.service.endpoints import BrokerAccess, ConfigReader, SecretText
-from ensue.service.sources.source import EventReceiver, Message, RetryingSource
+from ensue.service.sources.source import Message, RetryingSource
 from ensue.service.store.outbox import Notification
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
 
 T = TypeVar("T")
 _AGAIN = 0.1  # seconds; the client connects twice
@@ -248,16 +244,16 @@ class NatsSource(RetryingSource):
     def __repr__(self) -> str:
         return f"NatsSource({self._access.shown}, {self._subject!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         connection = await NatsConnection(self._access).open()
         try:
             info = await self._wait_for_stream(connection)
             if self._next is None:
-                self._next = await service.position(self.name)
+                self._next = await self._service.position(self.name)
             stream, first, end = info.config.name, info.state.first_seq, info.state.last_seq + 1
             start = max(1, first) if self._next is None else first
             self._next = self._resume_at(f"stream '{stream}'", self._next, start, end)
-            await self._follow(connection, stream or "", service)
+            await self._follow(connection, stream or "")
         except (nats.errors.Error, TimeoutError) as error:
             raise UnavailableError(connection.describe(error, self._subject)) from None
         finally:
@@ -280,7 +276,7 @@ class NatsSource(RetryingSource):
                 )
             await asyncio.sleep(self._look)
 
-    async def _follow(self, connection: NatsConnection, stream: str, service: EventReceiver) -> None:
+    async def _follow(self, connection: NatsConnection, stream: str) -> None:
         """Reads through a consumer without acknowledgements, so that the position in the database
         is the only one."""
         config = ConsumerConfig(
@@ -303,7 +299,7 @@ class NatsSource(RetryingSource):
             expected += len(batch)
             if batch:
                 messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
-                await self._publish(messages, service, self.name)
+                await self._publish(messages, self.name)
                 self._next = batch[-1].metadata.sequence.stream + 1
                 self.lag = batch[-1].metadata.num_pending
 
