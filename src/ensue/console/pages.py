@@ -20,7 +20,14 @@ from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
 from ensue.service.store.journal import read_counters
 from ensue.service.store.user_store import ADMIN, READ, SUBSCRIBE
-from ensue.service.web.account_routes import describe_stream, get_csrf_token, require_session, sanitize_path
+from ensue.service.web.account_routes import (
+    describe_stream,
+    get_csrf_token,
+    read_audit_page,
+    require_session,
+    sanitize_path,
+)
+from ensue.service.web.event_routes import list_bad_events
 from ensue.service.web.guard import ACCESS, SIGN_IN
 from ensue.service.web.subscription_routes import list_templates
 
@@ -67,6 +74,7 @@ class Background:
 
 STATIC = Path(__file__).parent / "static"
 PAGE_ROWS = 100  # rows of a list
+MAX_BAD_EVENTS = 50
 FAST_REFRESH = 2_000  # refresh interval of live parts of a page, in milliseconds
 SLOW_REFRESH = 5_000
 
@@ -265,15 +273,15 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
             health=found,
             figures=view_models.group_figures(found),
             targets=await service.look(partial(view_models.target_rows, user=user, troubled=True)),
-            bad=await service.look(lambda db: view_models.bad_events(db, access)),
+            bad=await service.look(lambda db: list_bad_events(db, access, 1 << 62, MAX_BAD_EVENTS)),
             explained=await service.explain() if admin else None,
         )  # fmt: skip
 
     @routes.get("/audit")
     async def audit(request: Request, access: Viewer, before: int | None = None) -> Response:
         access.require(READ)
-        rows, older = await service.look(lambda db: view_models.audit_rows(db, access, before, PAGE_ROWS))
-        return pages.page(request, "audit.html", "Audit", rows=rows, next=older)
+        page = await service.look(lambda db: read_audit_page(db, access, before, PAGE_ROWS))
+        return pages.page(request, "audit.html", "Audit", **page)
 
 
 def _quiet(service: Service, quiet: float | None) -> str | None:

@@ -11,7 +11,6 @@ from ensue.service.access import Principal
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
 from ensue.service.store import journal, outbox, target_store
-from ensue.service.store.user_store import ADMIN
 from ensue.service.subscription_catalog import UserSubscription
 from ensue.service.web.health_routes import report_health
 from ensue.service.web.region_routes import text_to_geojson
@@ -19,8 +18,6 @@ from ensue.svg import build_outline
 
 MAX_NOTIFICATIONS = 200  # notifications of a new page
 MAX_USES = 3  # subscriptions listed for a region
-MAX_BAD_EVENTS = 50  # unreadable events to show
-_EVENT = 300  # characters to show of such an event
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _COUNTERS = {
     "delivered": "Delivered",
@@ -214,30 +211,6 @@ def format_moment(value: Any) -> str:
         return f"{value:g}"
     time = datetime.fromisoformat(str(value))
     return f"{time.day} {time:%b %H:%M:%S}"
-
-
-def bad_events(db: Connection, access: Principal) -> list[dict[str, Any]]:
-    """Build the rows of bad events: the user's own, or all for an administrator."""
-    user = None if access.may(ADMIN) else access.user
-    return [
-        {**row, "at": format_time(row["at"]), "event": _text(row["event"])}
-        for row in journal.list_bad_events(db, user=user, most=MAX_BAD_EVENTS)
-    ]
-
-
-def _text(event: Any) -> str:
-    text = event.decode(errors="replace") if isinstance(event, bytes) else str(event or "")
-    return text if len(text) <= _EVENT else f"{text[:_EVENT]}…"
-
-
-def audit_rows(
-    db: Connection, access: Principal, before: int | None, most: int
-) -> tuple[list[dict[str, Any]], int | None]:
-    """Return entries of the audit log, and the id from which older ones continue."""
-    user = None if access.may(ADMIN) else access.user
-    entries = journal.read_audit_log(db, user=user, before=before, limit=most)
-    rows = [{**dict(row), "at": format_time(row["at"])} for row in entries]
-    return rows, entries[-1]["id"] if len(entries) == most else None
 
 
 def list_since_choices(service: Service) -> list[tuple[str, str]]:

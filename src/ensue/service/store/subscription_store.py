@@ -29,12 +29,9 @@ def get_subscription(db: Connection, id: int) -> Row | None:
 
 def list_subscriptions(db: Connection, user: int | None, state: str | None, after: int, most: int) -> list[Row]:
     """Reads subscriptions ordered by id: of a user, or of all."""
-    of_user, values = ("", ()) if user is None else ("AND user = ? ", (user,))
-    of_state = "state <> ?" if state is None else "state = ?"
-    return db.execute(
-        f"SELECT * FROM subscriptions WHERE id > ? {of_user}AND {of_state} ORDER BY id LIMIT ?",
-        (after, *values, ENDED if state is None else state, most),
-    ).fetchall()
+    of_user, of_state = "" if user is None else "AND user = ?2", "<> 'ended'" if state is None else "= ?3"
+    query = f"SELECT * FROM subscriptions WHERE id > ?1 {of_user} AND state {of_state} ORDER BY id LIMIT ?4"
+    return db.execute(query, (after, user, state, most)).fetchall()
 
 
 def get_usage(db: Connection, user: int) -> tuple[int, int]:
@@ -51,8 +48,8 @@ def list_expired(db: Connection, now: float) -> list[int]:
 
 def count_by_state(db: Connection, user: int | None = None) -> dict[str, int]:
     """The number of subscriptions in each state: of a user, or of all."""
-    of_user, values = ("", ()) if user is None else ("WHERE user = ? ", (user,))
-    return dict(map(tuple, db.execute(f"SELECT state, count(*) FROM subscriptions {of_user}GROUP BY state", values)))
+    query = "SELECT state, count(*) FROM subscriptions WHERE ?1 IS NULL OR user = ?1 GROUP BY state"
+    return dict(map(tuple, db.execute(query, (user,))))
 
 
 def count_paused_by_service(db: Connection, user: int | None = None) -> int:

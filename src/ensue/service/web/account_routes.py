@@ -4,7 +4,7 @@ import hmac
 import json
 import time
 from dataclasses import asdict
-from sqlite3 import Row
+from sqlite3 import Connection, Row
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,8 +15,9 @@ from ensue.service.access import Accounts, Principal
 from ensue.service.errors import NotAllowedError, UnauthenticatedError
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
+from ensue.service.store import journal, user_store
 from ensue.service.store.subscription_store import get_usage
-from ensue.service.store.user_store import QUOTAS
+from ensue.service.store.user_store import ADMIN, QUOTAS
 from ensue.service.web.guard import (
     ACCESS,
     COOKIE,
@@ -79,19 +80,23 @@ def describe_stream(service: Service) -> dict[str, Any]:
     return {**asdict(service.stream), "columns": dict(service.stream.columns)}
 
 
-def user_routes(accounts: Accounts) -> APIRouter:
+def user_routes(service: Service, accounts: Accounts) -> APIRouter:
     """Adds /users, /tokens and /audit."""
     routes = APIRouter(tags=["administration"])
 
     @routes.get("/users", response_model=ListAnswer)
     async def users(_: AdminAccess) -> dict[str, Any]:
         """Lists all users."""
-        return {"items": [_user(row) for row in await accounts.users()]}
+        return {"items": [_user(row) for row in await service.look(user_store.list_users)]}
 
     @routes.post("/users", status_code=201, response_model=dict[str, Any])
     async def add(form: UserForm, access: AdminAccess) -> dict[str, Any]:
         """Adds a user, who needs a token for any request."""
-        return _user(await accounts.add_user(access, form.name, form.quotas))
+
+        def work(db: Connection) -> Row:
+            return user_store.get_user(db, user_store.add_user(db, form.name, quotas=form.quotas, by=access.user))
+
+        return _user(await service.do(work))
 
     @routes.patch("/users/{id}", response_model=dict[str, Any])
     async def change(id: Id, form: ChangedUserForm, access: AdminAccess) -> dict[str, Any]:
@@ -101,13 +106,15 @@ def user_routes(accounts: Accounts) -> APIRouter:
     @routes.get("/users/{id}/tokens", response_model=ListAnswer)
     async def tokens(id: Id, _: AdminAccess) -> dict[str, Any]:
         """Lists the tokens of a user, without their texts."""
-        return {"items": [_token(row) for row in await accounts.tokens(id)]}
+        return {"items": [_token(row) for row in await service.look(lambda db: user_store.list_tokens(db, id))]}
 
     @routes.post("/users/{id}/tokens", status_code=201, response_model=TokenAnswer)
     async def add_token(id: Id, form: TokenForm, access: AdminAccess) -> dict[str, Any]:
         """Creates a token; its text is shown only once."""
-        age = seconds_until(form.expires, time.time())
-        issued = await accounts.add_token(access, id, scopes=form.scopes, label=form.label, age=age)
+        options = {**form.model_dump(exclude={"expires"}), "age": seconds_until(form.expires, time.time())}
+        issued = await service.do(
+            lambda db: user_store.add_token(db, id, **options, limits=service.limits, by=access.user)
+        )
         return {
             "id": issued.id,
             "token": issued.token,
@@ -125,13 +132,17 @@ def user_routes(accounts: Accounts) -> APIRouter:
         access: ReadAccess, limit: Page = 100, before: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None
     ) -> dict[str, Any]:
         """Lists changes, newest first: one's own, or all for an administrator."""
-        rows = await accounts.audit(access, before=before, limit=limit)
-        return {
-            "items": [{**dict(row), "at": format_time(row["at"])} for row in rows],
-            "next": rows[-1]["id"] if len(rows) == limit else None,
-        }
+        return await service.look(lambda db: read_audit_page(db, access, before, limit))
 
     return routes
+
+
+def read_audit_page(db: Connection, access: Principal, before: int | None, limit: int) -> dict[str, Any]:
+    """Reads the audit log: all entries for an administrator, otherwise those of the user."""
+    user = None if access.may(ADMIN) else access.user
+    rows = journal.read_audit_log(db, user, before, limit)
+    items = [{**row, "at": format_time(row["at"])} for row in rows]
+    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
 def _user(row: Row) -> dict[str, Any]:
@@ -192,7 +203,7 @@ def add_session_routes(app: FastAPI, accounts: Accounts) -> None:
         form = await request.form()
         where = sanitize_path(str(form.get("next", "/")))
         try:
-            session = await accounts.sign_in(str(form.get("token", "")).strip())
+            cookie = await accounts.sign_in(str(form.get("token", "")).strip())
         except UnauthenticatedError as refused:
             address = request.client.host if request.client else ""
             accounts.record_refusal(str(refused), address)
@@ -201,9 +212,9 @@ def add_session_routes(app: FastAPI, accounts: Accounts) -> None:
         answer = RedirectResponse(where, _SEE_OTHER)
         answer.set_cookie(
             COOKIE,
-            session.cookie,
+            cookie,
             path="/",
-            max_age=accounts.session_seconds,
+            max_age=int(accounts.limits.session_age),
             secure=request.url.scheme == "https",
             httponly=True,
             samesite="strict",

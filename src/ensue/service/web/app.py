@@ -136,7 +136,7 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
         notification_routes(service, turns),
         object_routes(service, turns),
         health_routes(service),
-        user_routes(accounts),
+        user_routes(service, accounts),
     ):
         app.include_router(routes, prefix=API.rstrip("/"))
     app.include_router(probe_routes(service))

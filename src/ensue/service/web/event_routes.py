@@ -102,9 +102,7 @@ def event_routes(service: Service) -> APIRouter:
 
         An administrator sees those of all users.
         """
-        user = None if access.may(ADMIN) else access.user
-        rows = await service.look(lambda db: journal.list_bad_events(db, user=user, before=before, most=limit))
-        items = [{**row, "at": format_time(row["at"])} for row in rows]
+        items = await service.look(lambda db: list_bad_events(db, access, before, limit))
         return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
     @routes.get("/positions", response_model=ListAnswer)
@@ -113,6 +111,13 @@ def event_routes(service: Service) -> APIRouter:
         return {"items": await service.look(lambda db: _positions(db, access))}
 
     return routes
+
+
+def list_bad_events(db: Connection, access: Principal, before: int, limit: int) -> list[dict[str, Any]]:
+    """Lists the rejected events of a user, or those of all for an administrator."""
+    user = None if access.may(ADMIN) else access.user
+    rows = journal.list_bad_events(db, user, before, limit)
+    return [{**row, "at": format_time(row["at"])} for row in rows]
 
 
 class _Waiting:
