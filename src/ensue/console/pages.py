@@ -215,7 +215,7 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
         targets = await service.look(lambda db: view_models.target_rows(db, access.user, id))
         return pages.page(
             request, "subscription.html", "Subscriptions", fresh=SLOW_REFRESH,
-            found={**found.as_dict(), "targets": targets},
+            found={**view_models.describe_subscription(found), "targets": targets},
             matches=counters.get("matches", 0),
             counters=view_models.counter_rows(counters),
             quiet=_quiet(service, found.quiet),
@@ -244,7 +244,7 @@ def _add_forms(routes: APIRouter, pages: Pages) -> None:
     @routes.get("/subscriptions/{id:int}/edit")
     async def edit(request: Request, id: int, access: Viewer) -> Response:
         access.require(SUBSCRIBE)
-        return form(request, (await service.subscription(id, user=access.user)).as_dict())
+        return form(request, view_models.describe_subscription(await service.subscription(id, user=access.user)))
 
 
 def _add_rest(routes: APIRouter, pages: Pages) -> None:

@@ -7,6 +7,8 @@ from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ensue.service.access import Principal
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
@@ -18,6 +20,7 @@ from ensue.svg import build_outline
 
 MAX_NOTIFICATIONS = 200  # notifications of a new page
 MAX_USES = 3  # subscriptions listed for a region
+_SUBSCRIPTION = TypeAdapter(UserSubscription)
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _COUNTERS = {
     "delivered": "Delivered",
@@ -77,13 +80,19 @@ def subscription_rows(db: Connection, subscriptions: Sequence[UserSubscription])
     """Build the rows of the subscription list."""
     return [
         {
-            **subscription.as_dict(),
+            **describe_subscription(subscription),
             "finds": subscription.template or get_first_line(subscription.text),
             "matches": journal.read_counters(db, subscription.id).get("matches", 0),
             "targets": target_store.list_target_states(db, subscription.user, subscription.id),
         }
         for subscription in subscriptions
     ]
+
+
+def describe_subscription(subscription: UserSubscription) -> dict[str, Any]:
+    """Describe a subscription as the API does."""
+    described: dict[str, Any] = _SUBSCRIPTION.dump_python(subscription, mode="json")
+    return described
 
 
 def get_first_line(text: str, max_length: int = 60) -> str:

@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import Field
 
 from ensue.errors import EventError, ServiceError
 from ensue.service.budgets import ResourceQuotas
@@ -44,16 +45,11 @@ class PublishResult:
     """The outcome of a publish request; its events are committed."""
 
     accepted: int
-    repeated: int  # dropped by producer and sequence
-    bad: int  # rejected
-    late: int  # older than the watermark: counted, not matched
+    repeated: Annotated[int, Field(description="duplicates, by producer and sequence")]
+    bad: Annotated[int, Field(description="rejected events, see /events/bad")]
+    late: Annotated[int, Field(description="events behind the watermark: counted, not matched")]
     position: int  # of the batch that contains them; 0: no new events
-    notifications: int = 0  # of all events of the batch
-
-    def as_dict(self) -> dict[str, int]:
-        counts = asdict(self)
-        del counts["notifications"]
-        return counts
+    notifications: Annotated[int, Field(exclude=True)] = 0  # of all events of the batch
 
 
 @dataclass(slots=True)

@@ -9,17 +9,19 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sqlite3 import Connection, Row
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
+
+from pydantic import Field
 
 from ensue.api import Subscriptions
 from ensue.errors import EnsueError, QueryError, ServiceError
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.service import secrets
 from ensue.service.errors import ConflictError, NotFoundError, OverLimitError
-from ensue.service.event_columns import EventColumns, format_time
+from ensue.service.event_columns import EpochTime, EventColumns
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
@@ -39,19 +41,19 @@ class UserSubscription:
     user: int
     name: str
     text: str
-    state: str  # active, paused, ended
+    state: Annotated[str, Field(description="active, paused or ended")]
     language: str | None = None
     regions: Mapping[str, str] = field(default_factory=dict)
     template: str | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     quiet: float | None = None  # seconds of the stream's time
-    reason: str | None = None
-    created: float = 0.0
-    changed: float = 0.0
-    started: Mapping[str, Any] | None = None  # moment, at
-    expires: float | None = None
+    reason: Annotated[str | None, Field(description="why it was paused or has ended")] = None
+    created: EpochTime = 0.0
+    changed: EpochTime = 0.0
+    started: Annotated[Mapping[str, Any] | None, Field(description="time of the stream, and of the clock")] = None
+    expires: EpochTime | None = None
     warnings: tuple[str, ...] = ()
-    repeated: bool = False  # answered from the idempotency key
+    repeated: Annotated[bool, Field(exclude=True)] = False  # answered from the idempotency key
 
     @classmethod
     def from_row(cls, row: Row, **more: Any) -> "UserSubscription":
@@ -63,14 +65,6 @@ class UserSubscription:
             row["quiet"], row["reason"], row["created"], row["changed"],
             json.loads(row["started"]) if row["started"] else None, row["expires"], **more,
         )  # fmt: skip
-
-    def as_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        del values["repeated"]
-        for name in ("created", "changed", "expires"):
-            if values[name] is not None:
-                values[name] = format_time(values[name])
-        return values | {"warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True, slots=True)

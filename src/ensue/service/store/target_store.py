@@ -5,9 +5,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from sqlite3 import Connection, Row
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ensue.service.errors import NotFoundError
+from ensue.service.event_columns import EpochTime
 from ensue.service.store.journal import increment_all
 from ensue.service.store.outbox import DEAD, WAITING, Notification
 
@@ -98,23 +101,24 @@ class DeliveryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target as shown to its user."""
+    """A destination of notifications, as shown to its user."""
 
     id: int
     subscription: int
-    user: int
+    user: Annotated[int, Field(exclude=True)]
     kind: str
-    config: dict[str, Any]  # without secrets
-    state: str
+    config: Annotated[dict[str, Any], Field(description="without its secrets")]
+    state: Annotated[str, Field(description="on, failing or off")]
     reason: str | None
-    failures: int
-    next_at: float | None  # time of the next retry
+    failures: Annotated[int, Field(description="consecutive failures")]
+    next_at: Annotated[EpochTime | None, Field(description="time of the next retry")]
     delivered: int
-    behind: int  # notifications not sent yet
-    waiting: int  # failed ones that are retried
+    behind: Annotated[int, Field(description="notifications not sent yet")]
+    waiting: Annotated[int, Field(description="failed notifications that are retried")]
     dead: int
-    secrets: int  # that are valid
-    created: float
+    secrets: Annotated[int, Field(exclude=True)]  # that are valid
+    created: EpochTime
+    secret: Annotated[str | None, Field(description="for verifying signatures of a webhook; shown only once")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class DeadLetter:
     match_id: str | None
     attempts: int
     error: str
-    at: float
+    at: EpochTime
 
 
 # ------------------------------------------------------------------------------- changes by users

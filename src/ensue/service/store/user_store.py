@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from sqlite3 import Connection, IntegrityError, Row
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ensue.errors import ServiceError, did_you_mean
 from ensue.service.errors import ConflictError, NotFoundError
+from ensue.service.event_columns import EpochTime
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal
 
@@ -42,9 +45,9 @@ class IssuedToken:
     """A newly issued token; its text cannot be read again later."""
 
     id: int
-    token: str = field(repr=False)
+    token: Annotated[str, Field(description="shown only once")] = field(repr=False)
     scopes: tuple[str, ...]
-    expires: float | None
+    expires: EpochTime | None
 
 
 # -------------------------------------------------------------------------------- users

@@ -36,7 +36,6 @@ from ensue.service.web.schemas import (
     MeAnswer,
     Page,
     StreamAnswer,
-    TokenAnswer,
     TokenForm,
     UserForm,
     format_epoch,
@@ -108,19 +107,13 @@ def user_routes(service: Service, accounts: Accounts) -> APIRouter:
         """Lists the tokens of a user, without their texts."""
         return {"items": [_token(row) for row in await service.look(lambda db: user_store.list_tokens(db, id))]}
 
-    @routes.post("/users/{id}/tokens", status_code=201, response_model=TokenAnswer)
-    async def add_token(id: Id, form: TokenForm, access: AdminAccess) -> dict[str, Any]:
+    @routes.post("/users/{id}/tokens", status_code=201, response_model=user_store.IssuedToken)
+    async def add_token(id: Id, form: TokenForm, access: AdminAccess) -> user_store.IssuedToken:
         """Creates a token; its text is shown only once."""
         options = {**form.model_dump(exclude={"expires"}), "age": seconds_until(form.expires, time.time())}
-        issued = await service.do(
+        return await service.do(
             lambda db: user_store.add_token(db, id, **options, limits=service.limits, by=access.user)
         )
-        return {
-            "id": issued.id,
-            "token": issued.token,
-            "scopes": list(issued.scopes),
-            "expires": format_epoch(issued.expires),
-        }
 
     @routes.delete("/tokens/{id}", status_code=204)
     async def revoke(id: Id, access: AdminAccess) -> None:

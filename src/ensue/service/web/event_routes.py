@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from ensue.errors import EventError
 from ensue.service.access import Principal
+from ensue.service.core import PublishResult
 from ensue.service.errors import OverLimitError
 from ensue.service.event_columns import format_time
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
@@ -29,7 +30,6 @@ from ensue.service.web.schemas import (
     NotificationPage,
     Number,
     Page,
-    PublishedAnswer,
     encode_json,
     format_epoch,
     join_bodies,
@@ -57,7 +57,7 @@ def event_routes(service: Service) -> APIRouter:
     routes = APIRouter(tags=["events"])
     waiting = _Waiting(service.limits.waiting, service.limits.body_bytes * _BODIES)
 
-    @routes.post("/events", response_model=PublishedAnswer, openapi_extra=_DESCRIBED)
+    @routes.post("/events", response_model=PublishResult, openapi_extra=_DESCRIBED)
     async def publish(
         request: Request,
         access: PublishAccess,
@@ -67,7 +67,7 @@ def event_routes(service: Service) -> APIRouter:
         sequence: Annotated[
             int | None, Header(ge=0, lt=1 << 62, description="number of the first event; the next ones follow")
         ] = None,
-    ) -> dict[str, int]:
+    ) -> PublishResult:
         """Publishes events; the answer means that the events and their matches are committed.
 
         With a producer and a sequence, repeated events are dropped: a request whose answer was
@@ -90,7 +90,7 @@ def event_routes(service: Service) -> APIRouter:
             except EventError as error:  # the whole body; publishers may not read bad events
                 await service.put_aside(body, str(error), producer=producer, user=access.user)
                 raise
-        return result.as_dict()
+        return result
 
     @routes.get("/events/bad", response_model=AuditPage)
     async def bad(

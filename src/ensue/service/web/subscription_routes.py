@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from functools import partial
 from sqlite3 import Connection
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,16 +12,16 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ensue.errors import EnsueError, QueryError
 from ensue.service.access import Principal
 from ensue.service.errors import ConflictError, NotFoundError
-from ensue.service.event_columns import format_time
 from ensue.service.secrets import SigningSecret, decode_secrets, encode_secrets, new_secret, rotate_secrets
 from ensue.service.service import Service
 from ensue.service.store import journal, target_store
 from ensue.service.store.journal import read_counters
+from ensue.service.store.target_store import TargetState
 from ensue.service.store.user_store import ADMIN
 from ensue.service.subscription_catalog import SubscriptionRequest, UserSubscription
 from ensue.service.templates import TEMPLATES, fill_template
@@ -34,14 +34,14 @@ from ensue.service.web.region_routes import parse_regions
 from ensue.service.web.schemas import (
     After,
     Id,
+    Items,
     ListAnswer,
     Page,
     RedeliverForm,
     RotateForm,
-    TargetAnswer,
+    SubscriptionAnswer,
     TargetForm,
     ValuesForm,
-    format_epoch,
 )
 
 
@@ -73,6 +73,7 @@ def list_templates(service: Service) -> list[dict[str, Any]]:
 
 
 T = TypeVar("T")
+_ANSWER = TypeAdapter(SubscriptionAnswer)
 
 
 def target_routes(service: Service) -> APIRouter:
@@ -82,11 +83,11 @@ def target_routes(service: Service) -> APIRouter:
     async def own(id: int, access: Principal) -> target_store.Target:
         return await service.look(lambda db: _get_own(db, id, access.user))
 
-    async def shown(id: int, access: Principal, *, secrets: bool = False) -> dict[str, Any]:
-        def find(db: Connection) -> dict[str, Any]:
+    async def shown(id: int, access: Principal, *, secrets: bool = False) -> TargetState:
+        def find(db: Connection) -> TargetState:
             subscription = _get_own(db, id, access.user).subscription
-            views = list_target_views(db, access.user, subscription, secrets=secrets)
-            return next(view for view in views if view["id"] == id)
+            states = list_targets_once(db, access.user, subscription, secrets=secrets)
+            return next(state for state in states if state.id == id)
 
         return await service.look(find)
 
@@ -102,14 +103,14 @@ def target_routes(service: Service) -> APIRouter:
         service.dispatcher.wake({subscription})
         return result
 
-    @routes.get("/subscriptions/{id}/targets", response_model=ListAnswer)
+    @routes.get("/subscriptions/{id}/targets", response_model=Items[TargetState])
     async def list_targets(id: Id, access: ReadAccess) -> dict[str, Any]:
         """Lists the targets of a subscription."""
         await service.subscription(id, user=access.user)
-        return {"items": await service.look(lambda db: list_target_views(db, access.user, id))}
+        return {"items": await service.look(lambda db: target_store.list_target_states(db, access.user, id))}
 
-    @routes.post("/subscriptions/{id}/targets", status_code=201, response_model=TargetAnswer)
-    async def add(id: Id, form: TargetForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/targets", status_code=201, response_model=TargetState)
+    async def add(id: Id, form: TargetForm, access: SubscribeAccess) -> TargetState:
         """Adds a target for the later notifications of a subscription."""
         target = await service.add_target(id, form.kind, form.config, user=access.user, trusted=access.may(ADMIN))
         return await shown(target, access, secrets=True)
@@ -119,22 +120,22 @@ def target_routes(service: Service) -> APIRouter:
         """Deletes a target."""
         await change(id, access, "remove target", lambda db, _, **__: target_store.remove_target(db, id))
 
-    @routes.post("/targets/{id}/rotate", response_model=TargetAnswer)
-    async def rotate(id: Id, form: RotateForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/targets/{id}/rotate", response_model=TargetState)
+    async def rotate(id: Id, form: RotateForm, access: SubscribeAccess) -> TargetState:
         """Creates a new secret for a webhook; the previous one stays valid for a while."""
         if (await own(id, access)).kind != "webhook":
             raise ConflictError(f"target {id} is not a webhook, and has no secret")
         secret = await change(id, access, "rotate secret", rotate_secret, form.keep)
-        return {**await shown(id, access), "secret": secret}
+        return replace(await shown(id, access), secret=secret)
 
-    @routes.post("/targets/{id}/on", response_model=TargetAnswer)
-    async def on(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/targets/{id}/on", response_model=TargetState)
+    async def on(id: Id, access: SubscribeAccess) -> TargetState:
         """Retries a target immediately, whether it was switched off or failing."""
         await change(id, access, "switch on", target_store.switch_on)
         return await shown(id, access)
 
-    @routes.post("/targets/{id}/off", response_model=TargetAnswer)
-    async def off(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/targets/{id}/off", response_model=TargetState)
+    async def off(id: Id, access: SubscribeAccess) -> TargetState:
         """Stops deliveries to a target until it is switched on; pending notifications wait."""
         await change(id, access, "switch off", target_store.switch_off, "switched off by the user")
         return await shown(id, access)
@@ -145,32 +146,23 @@ def target_routes(service: Service) -> APIRouter:
         numbers = await change(id, access, "redeliver", target_store.redeliver, form.numbers)
         return {"numbers": list(numbers)}
 
-    @routes.get("/targets/{id}/dead", response_model=ListAnswer)
+    @routes.get("/targets/{id}/dead", response_model=Items[target_store.DeadLetter])
     async def dead(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> dict[str, Any]:
         """Lists the dead letters of a target."""
         await own(id, access)
-        letters = await service.look(lambda db: target_store.list_dead_letters(db, id, after=after, limit=limit))
-        return {"items": [{**asdict(letter), "at": format_time(letter.at)} for letter in letters]}
+        return {
+            "items": await service.look(lambda db: target_store.list_dead_letters(db, id, after=after, limit=limit))
+        }
 
     return routes
 
 
-def list_target_views(db: Connection, user: int, subscription: int, *, secrets: bool = False) -> list[dict[str, Any]]:
-    """Returns the targets of a subscription as JSON; with secrets only when they are created."""
-    views = []
-    for target in target_store.list_target_states(db, user, subscription):
-        views.append(view_target(target))
-        if secrets and target.kind == "webhook":
-            views[-1]["secret"] = next((each.text for each in _secrets(db, target.id)), None)
-    return views
-
-
-def view_target(target: target_store.TargetState) -> dict[str, Any]:
-    """Returns a target as JSON, without its secrets."""
-    view = asdict(target)
-    del view["user"], view["secrets"]
-    times = {"next_at": format_epoch(target.next_at), "created": format_epoch(target.created)}
-    return view | times
+def list_targets_once(db: Connection, user: int, subscription: int, *, secrets: bool) -> list[TargetState]:
+    """Returns the targets of a subscription; with `secrets`, which are shown once, when they are created."""
+    states = target_store.list_target_states(db, user, subscription)
+    if not secrets:
+        return states
+    return [replace(each, secret=_secrets(db, each.id)[0].text if each.kind == "webhook" else None) for each in states]
 
 
 def _get_own(db: Connection, id: int, user: int) -> target_store.Target:
@@ -240,7 +232,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /subscriptions."""
     routes = APIRouter(tags=["subscriptions"])
 
-    async def shown(subscription: UserSubscription) -> dict[str, Any]:
+    async def shown(subscription: UserSubscription) -> SubscriptionAnswer:
         return (await service.look(lambda db: _describe_subscriptions(db, [subscription])))[0]
 
     async def build(form: schemas.SubscriptionForm, access: Principal) -> SubscriptionRequest:
@@ -248,9 +240,9 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         return await service.build_request(**arguments, user=access.user, trusted=access.may(ADMIN))
 
     def encode(db: Connection, created: Sequence[UserSubscription]) -> list[bytes]:
-        return [orjson.dumps(each) for each in _describe_subscriptions(db, created, secrets=True)]
+        return [_ANSWER.dump_json(each) for each in _describe_subscriptions(db, created, secrets=True)]
 
-    @routes.post("/subscriptions", status_code=201, response_model=schemas.SubscriptionAnswer)
+    @routes.post("/subscriptions", status_code=201, response_model=SubscriptionAnswer)
     async def subscribe(
         form: schemas.SubscriptionForm, access: SubscribeAccess, request: Request, key: KEY = None
     ) -> Response:
@@ -311,13 +303,13 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         items = await service.look(lambda db: _describe_subscriptions(db, page))
         return {"items": items, "next": page[-1].id if len(page) == limit else None}
 
-    @routes.get("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
-    async def subscription(id: Id, access: ReadAccess) -> dict[str, Any]:
+    @routes.get("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    async def subscription(id: Id, access: ReadAccess) -> SubscriptionAnswer:
         """Returns a subscription with its counters."""
         return await shown(await service.subscription(id, user=access.user))
 
-    @routes.patch("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
-    async def change(id: Id, form: schemas.ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.patch("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    async def change(id: Id, form: schemas.ChangeForm, access: SubscribeAccess) -> SubscriptionAnswer:
         """Changes a subscription; a new text or new regions discard its partial matches."""
         changes = form.model_dump(exclude_unset=True)
         if form.regions is not None:
@@ -327,18 +319,18 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
                 del changes[name]  # null means unchanged
         return await shown(await service.change(id, **changes, user=access.user))
 
-    @routes.delete("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
-    async def cancel(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.delete("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    async def cancel(id: Id, access: SubscribeAccess) -> SubscriptionAnswer:
         """Ends a subscription; its notifications stay until their retention ends."""
         return await shown(await service.cancel(id, user=access.user))
 
-    @routes.post("/subscriptions/{id}/pause", response_model=schemas.SubscriptionAnswer)
-    async def pause(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/pause", response_model=SubscriptionAnswer)
+    async def pause(id: Id, access: SubscribeAccess) -> SubscriptionAnswer:
         """Pauses a subscription and discards its partial matches."""
         return await shown(await service.pause(id, user=access.user))
 
-    @routes.post("/subscriptions/{id}/resume", response_model=schemas.SubscriptionAnswer)
-    async def resume(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/resume", response_model=SubscriptionAnswer)
+    async def resume(id: Id, access: SubscribeAccess) -> SubscriptionAnswer:
         """Resumes a paused subscription, starting with the next events."""
         return await shown(await service.resume(id, user=access.user))
 
@@ -364,13 +356,13 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
 def _describe_subscriptions(
     db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False
-) -> list[dict[str, Any]]:
+) -> list[SubscriptionAnswer]:
     """Adds counters and targets to subscriptions."""
     return [
-        {
-            **each.as_dict(),
-            "counters": read_counters(db, each.id),
-            "targets": list_target_views(db, each.user, each.id, secrets=secrets),
-        }
+        SubscriptionAnswer(
+            **{field.name: getattr(each, field.name) for field in fields(each)},
+            counters=read_counters(db, each.id),
+            targets=list_targets_once(db, each.user, each.id, secrets=secrets),
+        )
         for each in subscriptions
     ]
