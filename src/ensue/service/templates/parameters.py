@@ -16,7 +16,6 @@ from ensue.service.templates.template import (
     NANOSECONDS,
     Duration,
     FilledTemplate,
-    KeyColumn,
     ObjectSelection,
     Parameter,
     ParameterKind,
@@ -107,7 +106,7 @@ def _read(
     if value is None and parameter.required:
         raise QueryError(f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream))
     if parameter.kind is ParameterKind.OBJECT:
-        return ObjectSelection(KeyColumn.from_stream(stream), _objects(value, parameter, stream))
+        return ObjectSelection(stream, _objects(value, parameter, stream))
     if value is None:
         return None
     match parameter.kind:

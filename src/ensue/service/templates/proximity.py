@@ -160,7 +160,7 @@ def write_near(args: ParameterValues) -> FilledTemplate:
         pairs = _sides(args, objects, others, ("object", "other"))
         whom, title = (f"{_other(others)} and {objects.one}", f"near {objects.words}: {others.words}")
     else:
-        another = objects.key.write_different_object("$object1;")
+        another = objects.write_different_object("$object1;")
         other = f"{objects.first}, {another}" if objects.values else another
         pairs = _Pairs(args, objects, objects, other, ("object", "other"))
         whom = f"two of {objects.words}" if objects.values else "any two objects"
@@ -209,10 +209,10 @@ def _sides(args: ParameterValues, objects: ObjectSelection, others: ObjectSelect
     if shared:
         raise args.build_error(
             "other" if names[1] == "other" else "followers",
-            f"{ObjectSelection(objects.key, shared).words} cannot be on both sides",
+            f"{ObjectSelection(objects.stream, shared).words} cannot be on both sides",
             hint="name each object on one side",
         )
-    other = others.first if others.values else objects.key.write_exclusion(objects.values)
+    other = others.first if others.values else objects.write_exclusion()
     return _Pairs(args, objects, others, other, names)
 
 
