@@ -259,7 +259,11 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
 def list_problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
     """Lists the problems of a service, or those of one user."""
     core = service.core
-    problems = [*_stream_problems(service, user), *_list_paused(db, user)]
+    problems = _stream_problems(service, user)
+    paused = subscription_store.count_paused_by_service(db, user)  # not by their users
+    if paused:
+        detail = f"{paused:,} subscriptions were paused because they exceeded a limit"
+        problems.append(_problem("paused", detail, "see its reason; change it, then resume it"))
     if user is not None:
         return problems
     for source in service.sources:
@@ -295,15 +299,6 @@ def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str
             hint = "stop the service, and start it once with --reset-watermark"
             problems.append(_problem("watermark", detail, hint))
     return problems
-
-
-def _list_paused(db: Connection, user: int | None) -> list[dict[str, str]]:
-    """Subscriptions paused by the service, not by their users."""
-    count = subscription_store.count_paused_by_service(db, user)
-    if not count:
-        return []
-    detail = f"{count:,} subscriptions were paused because they exceeded a limit"
-    return [_problem("paused", detail, "see its reason; change it, then resume it")]
 
 
 def _problem(kind: str, detail: str, hint: str | None = None) -> dict[str, str]:

@@ -204,10 +204,7 @@ class SubscriptionCatalog:
         self._reading = Subscriptions(**columns.subscriptions())
 
     def subscribe(self, db: Connection, request: SubscriptionRequest) -> UserSubscription:
-        """Adds a subscription."""
-        added = self.subscribe_all(db, [request])[0]
-        journal.record_action(db, request.user, "subscribe", f"subscription {added.id}", added.name)
-        return added
+        return self.subscribe_all(db, [request])[0]
 
     def subscribe_all(self, db: Connection, several: Sequence[SubscriptionRequest]) -> list[UserSubscription]:
         """Adds all subscriptions or none, as one version of the set."""
@@ -231,10 +228,7 @@ class SubscriptionCatalog:
                     outcomes.append(self._add(db, request, known_regions))
             except EnsueError as error:
                 outcomes.append(error)
-        added = self._begin_all(db, [each for each in outcomes if not isinstance(each, Exception)])
-        for new in added:
-            journal.record_action(db, user, "subscribe", f"subscription {new.id}", new.name)
-        started = iter(added)
+        started = iter(self._begin_all(db, [each for each in outcomes if not isinstance(each, Exception)]))
         return [each if isinstance(each, Exception) else next(started) for each in outcomes]
 
     def _get_regions(self, db: Connection, user: int) -> dict[str, str]:
@@ -259,6 +253,7 @@ class SubscriptionCatalog:
         for change, warnings in added:
             self._begin(db, int(change.name))
             subscription = self.get_own(db, int(change.name), None)
+            journal.record_action(db, subscription.user, "subscribe", f"subscription {change.name}", subscription.name)
             started.append(replace(subscription, warnings=warnings))
         return started
 

@@ -139,22 +139,13 @@ def read_audit_page(db: Connection, access: Principal, before: int | None, limit
 
 
 def _user(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "name": row["name"],
-        "created": format_time(row["created"]),
-        "quotas": json.loads(row["quotas"]),
-        "off": bool(row["off"]),
-    }
+    created, quotas = format_time(row["created"]), json.loads(row["quotas"])
+    return {**dict(row), "created": created, "quotas": quotas, "off": bool(row["off"])}
 
 
 def _token(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "label": row["label"],
-        "scopes": row["scopes"].split(),
-        **{name: format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")},
-    }
+    times = {name: format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")}
+    return {"id": row["id"], "label": row["label"], "scopes": row["scopes"].split(), **times}
 
 
 _SEE_OTHER = 303

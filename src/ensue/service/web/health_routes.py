@@ -38,6 +38,7 @@ _GAUGES = {
     "paused": "Paused subscriptions",
     "objects": "Known objects",
     "listeners": "Connected listeners",
+    "taking_events": "1 while events are accepted",
 }
 
 
@@ -50,18 +51,16 @@ async def render_metrics(service: Service, user: int | None) -> str:
     totals = await service.look(journal.sum_counters)
     rows, known = await service.look(lambda db: journal.read_counters_by_subscription(db, user, MAX_SUBSCRIPTIONS))
     listeners = service.listeners
-    numbers = [
-        (name, "gauge", description, health[name])
-        for name, description in _GAUGES.items()
-        if health.get(name) is not None
-    ]
-    running = float(health["state"] == "running")
-    numbers += [("taking_events", "gauge", "1 while events are accepted", running)]
-    numbers += [(f"{name}_total", "counter", "In total", totals[name]) for name in sorted(totals)]
-    numbers += [("resyncs_total", "counter", "Listeners with an expired token", listeners.resyncs)]
+    gauges = {**health, "taking_events": float(health["state"] == "running")}
     lines = [
         line
-        for name, kind, description, number in (*numbers, *_process(service))
+        for name, kind, description, number in (
+            *((name, "gauge", description, gauges.get(name)) for name, description in _GAUGES.items()),
+            *((f"{name}_total", "counter", "In total", totals[name]) for name in sorted(totals)),
+            ("resyncs_total", "counter", "Listeners with an expired token", listeners.resyncs),
+            *_process(service),
+        )
+        if number is not None
         for line in _family(name, kind, description, [(number, {})])
     ]
     if user is None:

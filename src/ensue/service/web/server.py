@@ -237,15 +237,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def create_protocol(connections: HttpConnections) -> type[BoundedProtocol]:
-    """Creates the protocol class of a server, of which Uvicorn makes an object per connection."""
-
-    class Protocol(BoundedProtocol):
-        pool = connections
-
-    return Protocol
-
-
 PORT = 8765
 SHUTDOWN_SECONDS = 15  # seconds for requests to finish at shutdown
 _BACKLOG = 4_096  # pending connections
@@ -371,7 +362,7 @@ class HttpServer:
     def _config(self, app: ASGIApp, connections: HttpConnections) -> uvicorn.Config:
         return uvicorn.Config(
             app,
-            http=create_protocol(connections),
+            http=type("Protocol", (BoundedProtocol,), {"pool": connections}),  # one object per connection
             lifespan="off",
             ws="none",
             log_config=None,
