@@ -106,7 +106,6 @@ class Pages:
         )
 
     def page(self, request: Request, name: str, here: str = "", *, status: int = 200, **values: Any) -> Response:
-        """Render the page of a template."""
         access = request.scope.get(ACCESS)
         common = {
             "access": access,
@@ -119,7 +118,6 @@ class Pages:
         return HTMLResponse(text, status, headers=_HEADERS)
 
     def render_error(self, request: Request, error: EnsueError) -> Response:
-        """Render an error page."""
         missing, forbidden = isinstance(error, NotFoundError), isinstance(error, NotAllowedError)
         status = 404 if missing else 403 if forbidden else 400
         title = {404: "Not found", 403: "Not allowed"}.get(status, "Invalid request")

@@ -77,7 +77,6 @@ class Figure:
 
 
 def subscription_rows(db: Connection, subscriptions: Sequence[UserSubscription]) -> list[dict[str, Any]]:
-    """Build the rows of the subscription list."""
     return [
         {
             **describe_subscription(subscription),
@@ -127,7 +126,6 @@ def _where(config: Mapping[str, Any]) -> str:
 
 
 def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Build the counter rows of a subscription."""
     return [(title, counters[name]) for name, title in _COUNTERS.items() if counters.get(name)]
 
 

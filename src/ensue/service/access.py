@@ -115,7 +115,6 @@ class Accounts:
         return self._check_valid(row)
 
     def session(self, cookie: str) -> Principal:
-        """Checks the cookie of a session."""
         hash = user_store.hash_secret(cookie)
         row = self._database.look(lambda db: user_store.find_session_by_hash(db, hash))
         if row is None or not hmac.compare_digest(row["session_hash"], hash) or row["session_expires"] <= self._clock():
@@ -123,7 +122,6 @@ class Accounts:
         return replace(self._check_valid(row), csrf=row["csrf"], session=hash)
 
     async def list_valid(self) -> frozenset[int | bytes]:
-        """Returns all valid tokens and sessions."""
         now = self._clock()
         return await self._database.read(lambda db: user_store.list_valid_credentials(db, now))
 
@@ -179,7 +177,6 @@ class Accounts:
     # -------------------------------------------------------------------------- administration
 
     async def change_user(self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None) -> Row:
-        """Changes quotas, or disables or enables a user."""
         if off and id == by.user:
             raise ConflictError("you cannot disable yourself\n  hint: ask another admin")
         changed = await self._database.write(

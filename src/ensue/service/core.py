@@ -137,7 +137,6 @@ class ServiceCore:
         return done
 
     def load(self, db: Connection) -> None:
-        """Resumes from the state in the file."""
         self._look_at_disk()
         self.matching.load(db)
         recent = event_batches.read_recent_events(db, self.columns.arrow, RECENT_EVENTS)
@@ -217,7 +216,6 @@ class ServiceCore:
         return outcomes
 
     def _process(self, db: Connection, requests: list[PublishRequest]) -> list[PublishResult]:
-        """Processes requests in their own savepoint."""
         with savepoint(db, "offers"):
             results: list[PublishResult] = self.job(lambda db: self._match_and_store(db, requests))(db)
         return results

@@ -64,7 +64,6 @@ class BrokerAccess:
 
     @property
     def shown(self) -> str:
-        """The servers as text."""
         return ", ".join(map(str, self.servers))
 
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -161,7 +160,6 @@ class ConfigReader:
         return self._read(name, default, read, f"a whole number, at least {least}")
 
     def seconds(self, name: str, default: float) -> float:
-        """A number of seconds above 0."""
 
         def read(value: Any) -> float | None:
             try:
@@ -203,7 +201,6 @@ class ConfigReader:
         return tuple(self._server(name, str(part).strip(), port, hint) for part in parts)
 
     def access(self, kind: str, *, mechanisms: bool = False, token: bool = False) -> BrokerAccess:
-        """The address of the broker and the credentials."""
         several = kind != "mqtt"
         tls = self.flag("tls")
         port = 8883 if tls and kind == "mqtt" else DEFAULT_PORTS[kind]
@@ -232,7 +229,6 @@ class ConfigReader:
         return parsed
 
     def done(self) -> None:
-        """Rejects unknown keys."""
         for name in self._config:
             if name not in self._known:
                 hint = did_you_mean(name, self._known)

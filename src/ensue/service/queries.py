@@ -72,7 +72,6 @@ def run_trial(
     change: SubscriptionChange,
     since: float | None,
 ) -> TrialResult:
-    """Runs a subscription over the stored events."""
     events = read_recent_events(db, columns.arrow, limits.trial_events, since)
     if since is not None and events.num_rows:
         events = events.filter(pa.array(columns.seconds(events) >= since))
@@ -144,7 +143,6 @@ def report_why_not(
 
 
 def explain_subscription(columns: EventColumns, subscription: UserSubscription) -> str:
-    """Explains how one subscription is executed."""
     alone = Subscriptions(**columns.subscriptions())
     regions, language = dict(subscription.regions), subscription.language
     alone.add(subscription.name, subscription.text, regions=regions, language=language)
@@ -191,7 +189,6 @@ def read_track(
 
 
 def read_replay(db: Connection, columns: EventColumns, number: int, user: int) -> dict[str, Any]:
-    """Returns a notification with the tracks of its objects."""
     notification = outbox.get_notification(db, number)
     if notification is None or notification.user != user:
         raise NotFoundError(f"there is no notification {number}")
@@ -207,7 +204,6 @@ def read_replay(db: Connection, columns: EventColumns, number: int, user: int) -
 
 
 def report_health(db: Connection, service: "Service") -> dict[str, Any]:
-    """Reports state, load, lag and pending deliveries of a service."""
     core = service.core
     now = time.time()
     totals = read_counters(db, SERVICE_COUNTERS)
@@ -257,7 +253,6 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
 
 
 def list_problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
-    """Lists the problems of a service, or those of one user."""
     core = service.core
     problems = _stream_problems(service, user)
     paused = subscription_store.count_paused_by_service(db, user)  # not by their users

@@ -18,7 +18,7 @@ from ensue.service import queries
 from ensue.service.core import PublishRequest, PublishResult, ServiceCore
 from ensue.service.delivery.dispatcher import Dispatcher
 from ensue.service.delivery.open_sinks import SinkRegistry
-from ensue.service.errors import IntakeStoppedError, NotFoundError
+from ensue.service.errors import IntakeStoppedError
 from ensue.service.event_columns import EventColumns
 from ensue.service.intake import Intake, event_limit_error, preview_payload
 from ensue.service.matching.in_process import InProcessBackend
@@ -39,6 +39,7 @@ from ensue.service.subscription_catalog import (
     SubscriptionChanges,
     SubscriptionRequest,
     TargetArgument,
+    TargetRequest,
     UserSubscription,
     compute_expiry,
 )
@@ -360,10 +361,12 @@ class Service:
         **options: Any,
     ) -> SubscriptionRequest:
         """Builds the request for a subscription, with the arguments of `subscribe`; checks its targets."""
-        request = SubscriptionRequest.build(self._user(user), text, expires, targets, **options)
-        for target in request.targets:
+        requested = tuple(map(TargetRequest.build, targets))
+        for target in requested:
             await self.sinks.check(target.kind, target.config, trusted=trusted)
-        return request
+        given = {name: value for name, value in options.items() if value is not None}
+        owner, expiry = self._user(user), compute_expiry(expires)
+        return SubscriptionRequest(owner, text=text, expires=expiry, targets=requested, **given)
 
     async def subscribe(
         self,
@@ -441,10 +444,7 @@ class Service:
         return await self.do(lambda db: self.core.catalog.cancel(db, id, owner, reason))
 
     async def subscription(self, id: int, *, user: int | None = None) -> UserSubscription:
-        row = await self.look(lambda db: subscription_store.get_subscription(db, id))
-        if row is None or row["user"] != self._user(user):
-            raise NotFoundError(f"there is no subscription {id}")
-        return UserSubscription.from_row(row)
+        return await self.look(lambda db: self.core.catalog.get_own(db, id, self._user(user)))
 
     async def subscriptions(
         self, *, state: str | None = None, after: int = 0, limit: int = 1_000, user: int | None = None
@@ -472,9 +472,7 @@ class Service:
         owner = self._user(user)
 
         def find(db: Connection) -> str:
-            row = get_target(db, target)
-            if row.user != owner:
-                raise NotFoundError(f"there is no target {target}")
+            row = get_target(db, target, owner)
             known = decode_secrets(json.loads(row.secrets))
             if not known:
                 raise ServiceError(f"target {target} is of kind {row.kind}: its deliveries are not signed")

@@ -181,7 +181,6 @@ class SseHub:
         self.resyncs = 0
 
     def dispatch(self, notifications: Sequence[Notification]) -> None:
-        """Passes notifications to their listeners."""
         for notification in notifications:
             groups = (None, notification.user), (notification.subscription, None), (None, None)
             listeners = [each for group in groups for each in self._groups.get(group, ())]
@@ -252,7 +251,6 @@ class SseHub:
 
     @property
     def slow(self) -> int:
-        """Number of listeners disconnected because they were too slow."""
         return self.disconnects[DisconnectReason.slow]
 
     def connections(self, user: int) -> int:
@@ -266,7 +264,6 @@ class SseHub:
                 listener.cut(DisconnectReason.revoked)
 
     def close(self) -> None:
-        """Disconnects all present and future listeners."""
         self._closed = True
         for listener in self:
             listener.cut(DisconnectReason.stopped)

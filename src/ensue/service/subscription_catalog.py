@@ -57,7 +57,6 @@ class UserSubscription:
 
     @classmethod
     def from_row(cls, row: Row, **more: Any) -> "UserSubscription":
-        """Builds a subscription from a row of the table."""
         template = json.loads(row["template"]) if row["template"] else {}
         return cls(
             row["id"], row["user"], row["name"], row["text"], row["state"], row["language"],
@@ -73,6 +72,14 @@ class TargetRequest:
 
     kind: str
     config: Mapping[str, Any]
+
+    @classmethod
+    def build(cls, target: "TargetArgument") -> "TargetRequest":
+        """Builds a request from an argument: the configuration is nested under `config`, or beside `kind`."""
+        if isinstance(target, TargetRequest):
+            return target
+        beside = {name: value for name, value in target.items() if name != "kind"}
+        return cls(target["kind"], dict(target.get("config", beside)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +97,6 @@ class SubscriptionRequest:
     expires: float | None = None  # seconds since 1970
     targets: Sequence[TargetRequest] = ()
     title: str = "subscription"  # prefix of the default name
-
-    @classmethod
-    def build(
-        cls,
-        user: int,
-        text: str | None,
-        expires: datetime | float | None,
-        targets: "Iterable[TargetArgument]",
-        **options: Any,
-    ) -> "SubscriptionRequest":
-        """Builds a request from the arguments of a call; None is the default of an option."""
-        requested = tuple(
-            t if isinstance(t, TargetRequest) else TargetRequest(t["kind"], _target_config(t)) for t in targets
-        )
-        options = {name: value for name, value in options.items() if value is not None}
-        return cls(user, text=text, expires=compute_expiry(expires), targets=requested, **options)
 
 
 TargetArgument = Mapping[str, Any] | TargetRequest
@@ -140,13 +131,6 @@ class SubscriptionChanges(TypedDict, total=False):
     language: str | None
     expires: datetime | float | None
     quiet: float | None
-
-
-def _target_config(target: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a target, either nested under `config` or beside `kind`."""
-    if "config" in target:
-        return dict(target["config"])
-    return {name: value for name, value in target.items() if name != "kind"}
 
 
 def compute_expiry(expires: datetime | float | None) -> float | None:
@@ -320,7 +304,6 @@ class SubscriptionCatalog:
         return target_store.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
 
     def add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
-        """Adds a target for the later notifications of a subscription."""
         self.get_own(db, id, user)
         target = self._add_target(db, id, user, kind, config)
         journal.record_action(db, user, "add target", f"subscription {id}", kind)
@@ -452,7 +435,6 @@ class SubscriptionCatalog:
         return self.get_own(db, id, user)
 
     def cancel(self, db: Connection, id: int, user: int | None, reason: str) -> UserSubscription:
-        """Ends a subscription."""
         current = self.get_own(db, id, user)
         if current.state == ENDED:
             return current

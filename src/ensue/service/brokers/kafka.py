@@ -11,7 +11,6 @@ from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
 from ensue.service.delivery.sink import (
     BrokerSink,
-    ConnectionPool,
     DeliveryError,
     Destination,
     Sink,
@@ -116,7 +115,6 @@ class SharedProducer:
         self._silent_since: float | None = None
 
     def reset_silence(self) -> None:
-        """Resets the silence after a response."""
         self._silent_since = None
 
     def record_timeout(self) -> None:
@@ -142,32 +140,30 @@ class SharedProducer:
         await self.client.client.close()
 
 
-async def _connect(access: BrokerAccess) -> SharedProducer:
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import KafkaError
-
-    client = AIOKafkaProducer(
-        **client_arguments(access), acks="all", enable_idempotence=True, max_request_size=_LARGEST
-    )
-    try:
-        await run_shielded(client.start(), access.timeout)
-    except BaseException as error:
-        await close_client(client.stop(), _CLOSING)
-        if isinstance(error, KafkaError | OSError):
-            raise UnavailableError(describe_kafka_error(access, error)) from None
-        raise
-    return SharedProducer(client)
-
-
 class KafkaSink(BrokerSink[SharedProducer]):
     """Sends the notifications of one target."""
-
-    _pool = ConnectionPool(_connect)
 
     def __init__(self, access: BrokerAccess, destination: Destination) -> None:
         super().__init__(access, destination)
         self._producer: SharedProducer | None = None
         self._in_flight: dict[int, asyncio.Future[Any]] = {}  # by notification number
+
+    async def _connect(self) -> SharedProducer:
+        from aiokafka import AIOKafkaProducer
+        from aiokafka.errors import KafkaError
+
+        access = self._access
+        client = AIOKafkaProducer(
+            **client_arguments(access), acks="all", enable_idempotence=True, max_request_size=_LARGEST
+        )
+        try:
+            await run_shielded(client.start(), access.timeout)
+        except BaseException as error:
+            await close_client(client.stop(), _CLOSING)
+            if isinstance(error, KafkaError | OSError):
+                raise UnavailableError(describe_kafka_error(access, error)) from None
+            raise
+        return SharedProducer(client)
 
     async def _send(self, producer: SharedProducer, notifications: Sequence[Notification]) -> None:
         from aiokafka.errors import KafkaError

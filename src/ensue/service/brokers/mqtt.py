@@ -20,15 +20,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError
-from ensue.service.delivery.sink import (
-    BrokerSink,
-    ConnectionPool,
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    publish_all,
-)
+from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader
 from ensue.service.sources.source import Message, RetryingSource
 from ensue.service.store.outbox import Notification
@@ -140,7 +132,6 @@ class MqttSession:
             raise MqttSessionError(f"{self._where} does not respond") from None
 
     def confirm(self, message: MqttMessage) -> None:
-        """Acknowledges a message."""
         if not self.lost.done():
             self._client.ack(message.mid, message.qos)
 
@@ -323,8 +314,10 @@ def _problem(topic: str) -> str | None:
 class MqttSink(BrokerSink[MqttSession]):
     """Sends the notifications of one target."""
 
-    _pool = ConnectionPool(lambda access: MqttSession(access, SessionOptions()).open())
     _failed = False  # the last attempt
+
+    async def _connect(self) -> MqttSession:
+        return await MqttSession(self._access, SessionOptions()).open()
 
     async def _send(self, session: MqttSession, notifications: Sequence[Notification]) -> None:
         # Some brokers reject and disconnect at once; after a failure the first message goes alone,

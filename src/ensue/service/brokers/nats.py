@@ -14,15 +14,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
-from ensue.service.delivery.sink import (
-    BrokerSink,
-    ConnectionPool,
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    publish_all,
-)
+from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader, SecretText
 from ensue.service.sources.source import Message, RetryingSource
 from ensue.service.store.outbox import Notification
@@ -155,7 +147,8 @@ def _problem(subject: str) -> str | None:
 class NatsSink(BrokerSink[NatsConnection]):
     """Sends the notifications of one target."""
 
-    _pool = ConnectionPool(lambda access: NatsConnection(access).open())
+    async def _connect(self) -> NatsConnection:
+        return await NatsConnection(self._access).open()
 
     async def _send(self, connection: NatsConnection, notifications: Sequence[Notification]) -> None:
         for start in range(0, len(notifications), _PIECE):

@@ -37,7 +37,6 @@ class Chunk:
         return JSON_LINES if isinstance(self.rows, tuple) else ARROW
 
     def body(self) -> bytes:
-        """Encodes the rows in that media type."""
         if isinstance(self.rows, tuple):
             return b"\n".join(self.rows)
         sink = pa.BufferOutputStream()
@@ -47,7 +46,6 @@ class Chunk:
         return encoded
 
     def halves(self) -> "tuple[Chunk, Chunk]":
-        """Splits the rows into two chunks."""
         middle = self.count // 2
         front, back = self.rows[:middle], self.rows[middle:]
         return Chunk(self.first, front), Chunk(self.first + middle, back)

@@ -168,13 +168,11 @@ class SourceProgress:
         self.counts[what] += by
 
     def clear_problem(self) -> None:
-        """Clears the problem."""
         if self.trouble is not None:
             _log.info("%s: continues", self._name)
         self.trouble = None
 
     def report_problem(self, why: str) -> None:
-        """Records a temporary problem."""
         if why != self.trouble:
             _log.warning("%s: %s", self._name, why)
         self.trouble = why

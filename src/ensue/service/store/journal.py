@@ -90,7 +90,6 @@ def read_counters(db: Connection, subscription: int) -> dict[str, int]:
 
 
 def sum_counters(db: Connection) -> dict[str, int]:
-    """Reads all counters, summed over subscriptions."""
     return dict(map(tuple, db.execute("SELECT name, sum(value) FROM counters GROUP BY name")))
 
 
@@ -119,7 +118,6 @@ def read_counters_by_subscription(
 
 
 def put_region(db: Connection, user: int, name: str, text: str) -> None:
-    """Adds a region, or changes its shape."""
     db.execute(
         "INSERT INTO regions (user, name, text, created) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (user, name) DO UPDATE SET text = excluded.text",

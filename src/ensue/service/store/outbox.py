@@ -27,7 +27,6 @@ class Notification:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The parsed body."""
         content: dict[str, Any] = orjson.loads(self.body)
         return content
 

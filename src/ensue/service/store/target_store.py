@@ -86,7 +86,6 @@ class DeliveryOutcome:
     counted: Mapping[str, int] = field(default_factory=dict)
 
     def combine(self, later: "DeliveryOutcome") -> "DeliveryOutcome":
-        """Combines this outcome with a later one."""
         failed = {n: f for n, f in self.failed.items() if n not in later.settled}
         names = {**self.counted, **later.counted}
         return replace(
@@ -170,10 +169,10 @@ def count_by_state(db: Connection) -> tuple[dict[str, int], dict[str, int]]:
     return targets, deliveries
 
 
-def get_target(db: Connection, id: int) -> Target:
-    """Reads a target; raises NotFoundError if there is none."""
+def get_target(db: Connection, id: int, user: int | None = None) -> Target:
+    """Reads a target; raises NotFoundError if the user has none."""
     row = db.execute(f"SELECT {_COLUMNS} FROM targets WHERE id = ?", (id,)).fetchone()
-    if row is None:
+    if row is None or user not in (None, row["user"]):
         raise NotFoundError(f"there is no target {id}")
     return _target(row)
 
@@ -183,7 +182,6 @@ def change_secrets(db: Connection, id: int, secrets: Sequence[Mapping[str, Any]]
 
 
 def remove_target(db: Connection, id: int) -> None:
-    """Deletes a target and its pending deliveries."""
     get_target(db, id)
     db.execute("DELETE FROM deliveries WHERE target = ?", (id,))
     db.execute("DELETE FROM targets WHERE id = ?", (id,))
@@ -263,7 +261,6 @@ def _state(row: Row) -> TargetState:
 
 
 def list_dead_letters(db: Connection, id: int, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-    """Reads the dead letters of a target, in order."""
     rows = db.execute(
         "SELECT d.number, o.kind, o.match_id, d.attempts, d.error, d.at FROM deliveries d "
         "JOIN outbox o ON o.number = d.number "

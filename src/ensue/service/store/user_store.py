@@ -106,7 +106,6 @@ def get_user_limits(db: Connection, user: int, limits: ServiceLimits) -> Service
 
 
 def list_quotas(db: Connection, limit: str) -> list[float]:
-    """The values of a limit that are set as quotas of users."""
     rows = db.execute("SELECT quotas FROM users WHERE quotas <> '{}'")
     quotas = (json.loads(row[0]) for row in rows)
     return [float(own[limit]) for own in quotas if limit in own]
@@ -126,7 +125,6 @@ def change_user(
 
 
 def validate_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Validates names and values of quotas."""
     for name in quotas or {}:
         if name not in QUOTAS:
             raise ServiceError(f"there is no quota '{name}'\n  hint: {did_you_mean(name, QUOTAS)}")
@@ -249,7 +247,6 @@ def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
 
 
 def prune_sessions(db: Connection, at: float) -> None:
-    """Deletes expired sessions."""
     db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
 
 

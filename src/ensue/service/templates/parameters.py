@@ -72,7 +72,6 @@ class ParameterValues:
         return self.values.get(name)
 
     def build_error(self, name: str, problem: str, *, hint: str) -> QueryError:
-        """The error for the value of a parameter."""
         return QueryError(f"template '{self.template}', '{name}': {problem}", hint=hint)
 
     def metres(self, distance: float) -> str:

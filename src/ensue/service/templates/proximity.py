@@ -152,7 +152,6 @@ class _Pairs:
 
 
 def write_near(args: ParameterValues) -> FilledTemplate:
-    """OPSL for NEAR."""
     objects, others = args.objects("object"), args.objects("other")
     if not objects.values:  # near is symmetric: named objects come first
         objects, others = others, objects
@@ -186,7 +185,6 @@ def write_near(args: ParameterValues) -> FilledTemplate:
 
 
 def write_strays(args: ParameterValues) -> FilledTemplate:
-    """OPSL for STRAYS."""
     leader, followers = args.objects("leader"), args.objects("followers")
     if not leader.single:
         raise args.build_error("leader", "a convoy has one leader", hint="name a single object")

@@ -15,9 +15,11 @@ from ensue.service.access import Accounts, Principal
 from ensue.service.errors import NotAllowedError, UnauthenticatedError
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
+from ensue.service.settings import StreamDescription
 from ensue.service.store import journal, user_store
 from ensue.service.store.subscription_store import get_usage
 from ensue.service.store.user_store import ADMIN, QUOTAS
+from ensue.service.web import schemas
 from ensue.service.web.guard import (
     ACCESS,
     COOKIE,
@@ -28,26 +30,14 @@ from ensue.service.web.guard import (
     get_principal,
     get_session_cookie,
 )
-from ensue.service.web.schemas import (
-    AuditPage,
-    ChangedUserForm,
-    Id,
-    ListAnswer,
-    MeAnswer,
-    Page,
-    StreamAnswer,
-    TokenForm,
-    UserForm,
-    format_epoch,
-    seconds_until,
-)
+from ensue.service.web.schemas import Id, Page
 
 
 def account_routes(service: Service, accounts: Accounts) -> APIRouter:
     """Adds /me and /stream."""
     routes = APIRouter(tags=["account"])
 
-    @routes.get("/me", response_model=MeAnswer)
+    @routes.get("/me", response_model=schemas.MeAnswer)
     async def me(request: Request) -> dict[str, Any]:
         """Returns the authenticated user: scopes, quotas, and usage."""
         access = get_principal(request)
@@ -66,16 +56,15 @@ def account_routes(service: Service, accounts: Accounts) -> APIRouter:
             },
         }
 
-    @routes.get("/stream", response_model=StreamAnswer)
-    async def stream(_: ReadAccess) -> dict[str, Any]:
+    @routes.get("/stream", response_model=StreamDescription)
+    async def stream(_: ReadAccess) -> StreamDescription:
         """Describes the events: their columns and roles."""
-        return describe_stream(service)
+        return service.stream
 
     return routes
 
 
 def describe_stream(service: Service) -> dict[str, Any]:
-    """Describes the columns of events and their roles."""
     return {**asdict(service.stream), "columns": dict(service.stream.columns)}
 
 
@@ -83,13 +72,13 @@ def user_routes(service: Service, accounts: Accounts) -> APIRouter:
     """Adds /users, /tokens and /audit."""
     routes = APIRouter(tags=["administration"])
 
-    @routes.get("/users", response_model=ListAnswer)
+    @routes.get("/users", response_model=schemas.ListAnswer)
     async def users(_: AdminAccess) -> dict[str, Any]:
         """Lists all users."""
         return {"items": [_user(row) for row in await service.look(user_store.list_users)]}
 
     @routes.post("/users", status_code=201, response_model=dict[str, Any])
-    async def add(form: UserForm, access: AdminAccess) -> dict[str, Any]:
+    async def add(form: schemas.UserForm, access: AdminAccess) -> dict[str, Any]:
         """Adds a user, who needs a token for any request."""
 
         def work(db: Connection) -> Row:
@@ -98,19 +87,19 @@ def user_routes(service: Service, accounts: Accounts) -> APIRouter:
         return _user(await service.do(work))
 
     @routes.patch("/users/{id}", response_model=dict[str, Any])
-    async def change(id: Id, form: ChangedUserForm, access: AdminAccess) -> dict[str, Any]:
+    async def change(id: Id, form: schemas.ChangedUserForm, access: AdminAccess) -> dict[str, Any]:
         """Changes the quotas of a user, or disables or enables the user."""
         return _user(await accounts.change_user(access, id, quotas=form.quotas, off=form.off))
 
-    @routes.get("/users/{id}/tokens", response_model=ListAnswer)
+    @routes.get("/users/{id}/tokens", response_model=schemas.ListAnswer)
     async def tokens(id: Id, _: AdminAccess) -> dict[str, Any]:
         """Lists the tokens of a user, without their texts."""
         return {"items": [_token(row) for row in await service.look(lambda db: user_store.list_tokens(db, id))]}
 
     @routes.post("/users/{id}/tokens", status_code=201, response_model=user_store.IssuedToken)
-    async def add_token(id: Id, form: TokenForm, access: AdminAccess) -> user_store.IssuedToken:
+    async def add_token(id: Id, form: schemas.TokenForm, access: AdminAccess) -> user_store.IssuedToken:
         """Creates a token; its text is shown only once."""
-        options = {**form.model_dump(exclude={"expires"}), "age": seconds_until(form.expires, time.time())}
+        options = {**form.model_dump(exclude={"expires"}), "age": schemas.seconds_until(form.expires, time.time())}
         return await service.do(
             lambda db: user_store.add_token(db, id, **options, limits=service.limits, by=access.user)
         )
@@ -120,7 +109,7 @@ def user_routes(service: Service, accounts: Accounts) -> APIRouter:
         """Revokes a token immediately and disconnects its listeners."""
         await accounts.revoke(access, id)
 
-    @routes.get("/audit", response_model=AuditPage)
+    @routes.get("/audit", response_model=schemas.AuditPage)
     async def audit(
         access: ReadAccess, limit: Page = 100, before: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None
     ) -> dict[str, Any]:
@@ -144,7 +133,7 @@ def _user(row: Row) -> dict[str, Any]:
 
 
 def _token(row: Row) -> dict[str, Any]:
-    times = {name: format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")}
+    times = {name: schemas.format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")}
     return {"id": row["id"], "label": row["label"], "scopes": row["scopes"].split(), **times}
 
 

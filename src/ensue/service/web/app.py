@@ -105,7 +105,6 @@ Errors are `application/problem+json`. Objects of other users are reported as no
 
 
 def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
-    """Creates the application of a running service."""
     accounts = Accounts(service.database, service.limits)
     accounts.revoked.append(service.listeners.revoke)
     service.listeners.standing = accounts.list_valid

@@ -21,19 +21,9 @@ from ensue.service.sse_hub import DisconnectedError, DisconnectReason, Notificat
 from ensue.service.store import journal
 from ensue.service.store.outbox import MATCH, Notification, OutboxPage
 from ensue.service.store.user_store import ADMIN
+from ensue.service.web import schemas
 from ensue.service.web.guard import PublishAccess, QuerySlots, ReadAccess
-from ensue.service.web.schemas import (
-    GREATEST,
-    After,
-    AuditPage,
-    ListAnswer,
-    NotificationPage,
-    Number,
-    Page,
-    encode_json,
-    format_epoch,
-    join_bodies,
-)
+from ensue.service.web.schemas import After, Number, Page
 
 _BODIES = 32  # of maximum size that may wait
 _EXAMPLE = '{"ts": "2026-01-31T10:00:00Z", "id": 17, "x": 4.0, "y": 5.0}\n'
@@ -92,7 +82,7 @@ def event_routes(service: Service) -> APIRouter:
                 raise
         return result
 
-    @routes.get("/events/bad", response_model=AuditPage)
+    @routes.get("/events/bad", response_model=schemas.AuditPage)
     async def bad(
         access: ReadAccess,
         limit: Page = 100,
@@ -105,7 +95,7 @@ def event_routes(service: Service) -> APIRouter:
         items = await service.look(lambda db: list_bad_events(db, access, before, limit))
         return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
-    @routes.get("/positions", response_model=ListAnswer)
+    @routes.get("/positions", response_model=schemas.ListAnswer)
     async def list_positions(access: ReadAccess) -> dict[str, Any]:
         """Lists the next expected sequence number of each of one's producers."""
         return {"items": await service.look(lambda db: _positions(db, access))}
@@ -150,7 +140,7 @@ def _positions(db: Connection, access: Principal) -> list[dict[str, Any]]:
     ]
 
 
-_NUMBER: dict[str, Any] = {"ge": 0, "lt": GREATEST}
+_NUMBER: dict[str, Any] = {"ge": 0, "lt": schemas.GREATEST}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Frames, until the client disconnects or the service stops",
@@ -252,12 +242,12 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
         )
         return NotificationStream(service.listeners, listener)
 
-    @routes.get("/notifications", response_model=NotificationPage)
+    @routes.get("/notifications", response_model=schemas.NotificationPage)
     async def notifications(
         access: ReadAccess,
-        after: Annotated[int | None, Query(ge=0, lt=GREATEST, description="by default from the oldest")] = None,
+        after: Annotated[int | None, Query(ge=0, lt=schemas.GREATEST, description="by default from the oldest")] = None,
         limit: Page = 100,
-        subscription: Annotated[int | None, Query(ge=0, lt=GREATEST)] = None,
+        subscription: Annotated[int | None, Query(ge=0, lt=schemas.GREATEST)] = None,
     ) -> Response:
         """Notifications after a number, for polling: pass `next` as `after`."""
         if subscription is not None:
@@ -269,7 +259,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
         """A notification with the tracks of its objects, for a replay on a map."""
         async with turns.acquire(access.user):
             replay = await service.replay(number, user=access.user)
-        return encode_json({**replay, "at": format_epoch(replay["at"])})
+        return schemas.encode_json({**replay, "at": schemas.format_epoch(replay["at"])})
 
     return routes
 
@@ -284,7 +274,7 @@ async def read_page(read: OutboxReader, after: int | None, limit: int) -> Respon
     full = len(stored.notifications) == limit
     next = stored.notifications[-1].number if full else stored.newest
     fields: dict[str, Any] = {"next": next, **({"resync": True} if lost else {})}
-    return join_bodies(fields, "items", map(_add_number, stored.notifications))
+    return schemas.join_bodies(fields, "items", map(_add_number, stored.notifications))
 
 
 def _add_number(notification: Notification) -> bytes:
@@ -323,7 +313,7 @@ def object_routes(service: Service, turns: QuerySlots) -> APIRouter:
         """Returns the newest positions of an object as [time, x, y], ordered by time."""
         async with turns.acquire(access.user):
             points = await service.track(id, since=since, until=until, limit=limit)
-        return encode_json({"points": points})
+        return schemas.encode_json({"points": points})
 
     return routes
 
@@ -339,4 +329,4 @@ def _encode_objects(service: Service, after: int, limit: int) -> Response:
         }
         for each in objects
     ]  # fmt: skip
-    return encode_json({"items": items, "at": at})
+    return schemas.encode_json({"items": items, "at": at})

@@ -232,7 +232,6 @@ def _refuse_forged(path: str, headers: Headers, csrf: str) -> None:
 
 
 def get_session_cookie(headers: Headers) -> str | None:
-    """Returns the value of the session cookie."""
     return cookie_parser(headers.get("cookie", "")).get(COOKIE)
 
 

@@ -241,20 +241,6 @@ class MeAnswer(JsonModel):
     used: dict[str, int]
 
 
-class StreamAnswer(JsonModel):
-    """The description of the events."""
-
-    columns: dict[str, str]
-    time: str | list[str]
-    type: str | None
-    order: list[str]
-    location: str | list[str] | None
-    space: str
-    key: str | None
-    watermark: str | float | None
-    idle: float | None
-
-
 class Items(JsonModel, Generic[T]):
     """A list."""
 
@@ -395,5 +381,4 @@ Page = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE, description="maximum number 
 
 
 def format_epoch(at: Any) -> Any:
-    """Formats seconds since 1970."""
     return format_time(at) if isinstance(at, int | float) else at

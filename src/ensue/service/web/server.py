@@ -102,7 +102,6 @@ class HttpConnections:
             self._waiting.pop(protocol.address, None)
 
     def close(self, protocol: "BoundedProtocol") -> None:
-        """Unregisters a connection."""
         self._count -= 1
         self.mark_active(protocol)
 
@@ -455,7 +454,6 @@ def _bind_error(host: str, port: int, error: OSError) -> ServiceError:
 
 
 def get_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Returns uvloop's factory if it is installed."""
     try:
         import uvloop
     except ImportError:
