@@ -16,7 +16,7 @@ from ensue.service.brokers import close_client, kafka, mqtt, nats, run_shielded
 from ensue.service.brokers.mqtt import MqttSession, SessionOptions
 from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
 from ensue.service.errors import IntakeStoppedError, OverLimitError
-from ensue.service.sources.source import Message, RetryingSource, batch_messages, split_events
+from ensue.service.sources.source import EventSource, Message, batch_messages, split_events
 from support.brokers import (
     KafkaRestart,
     Recorder,
@@ -127,7 +127,7 @@ def test_no_source_shows_its_password(kind, caplog):
 def test_a_cancellation_that_escapes_from_a_client_does_not_end_a_source():
     tries = count()
 
-    class Canceller(RetryingSource):
+    class Canceller(EventSource):
         async def _read(self) -> None:
             if next(tries) < 2:
                 raise asyncio.CancelledError

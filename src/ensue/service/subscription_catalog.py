@@ -225,7 +225,7 @@ class SubscriptionCatalog:
         id = self._insert(db, request, change)
         for target in request.targets:
             self._add_target(db, id, request.user, target.kind, target.config)
-        self._require_quotas(db, {request.user})
+        self._require_quotas(db, request.user)
         return replace(change, name=str(id)), tuple(warnings)
 
     def _begin_all(self, db: Connection, added: Sequence[_Added]) -> list[UserSubscription]:
@@ -281,10 +281,8 @@ class SubscriptionCatalog:
     def _insert(self, db: Connection, request: SubscriptionRequest, change: SubscriptionChange) -> int:
         name, now = request.name or "", self.clock()
         columns = {
-            "user": request.user, "text": request.text, "language": change.language,
-            "regions": json.dumps(dict(change.regions)), "quiet": request.quiet,
-            "template": _encode_template(request.template, request.values), "created": now,
-            "changed": now, "expires": request.expires, "corners": count_corners(change),
+            "user": request.user, "quiet": request.quiet, "created": now, "changed": now,
+            "expires": request.expires, **_query_columns(request, change, request.template, request.values),
         }  # fmt: skip
         try:
             id = subscription_store.add_subscription(db, name=name or _NAMELESS, **columns)
@@ -309,23 +307,22 @@ class SubscriptionCatalog:
         journal.record_action(db, user, "add target", f"subscription {id}", kind)
         return target
 
-    def _require_quotas(self, db: Connection, users: set[int]) -> None:
-        for user in users:
-            limits = get_user_limits(db, user, self.limits)
-            count_now, corners_now = subscription_store.get_usage(db, user)
-            if count_now > limits.subscriptions_per_user:
-                raise OverLimitError(
-                    "subscriptions_per_user",
-                    f"a user has at most {limits.subscriptions_per_user} subscriptions\n"
-                    "  hint: cancel some, or ask for a higher quota",
-                )
-            if corners_now > limits.corners_per_user:
-                raise OverLimitError(
-                    "corners_per_user",
-                    f"the regions of a user's subscriptions may have at most "
-                    f"{limits.corners_per_user} corners, and these would be {corners_now}\n"
-                    "  hint: simplify the regions, or ask for a higher quota",
-                )
+    def _require_quotas(self, db: Connection, user: int) -> None:
+        limits = get_user_limits(db, user, self.limits)
+        count_now, corners_now = subscription_store.get_usage(db, user)
+        if count_now > limits.subscriptions_per_user:
+            raise OverLimitError(
+                "subscriptions_per_user",
+                f"a user has at most {limits.subscriptions_per_user} subscriptions\n"
+                "  hint: cancel some, or ask for a higher quota",
+            )
+        if corners_now > limits.corners_per_user:
+            raise OverLimitError(
+                "corners_per_user",
+                f"the regions of a user's subscriptions may have at most "
+                f"{limits.corners_per_user} corners, and these would be {corners_now}\n"
+                "  hint: simplify the regions, or ask for a higher quota",
+            )
 
     def _change(self, db: Connection, changes: Sequence[SubscriptionChange]) -> None:
         """Changes the set; if the rest of the job fails, the matcher is rebuilt at high cost."""
@@ -380,18 +377,14 @@ class SubscriptionCatalog:
                 values or {}, changes.get("quiet"), expires,
             )  # fmt: skip
             request, change = self._read(request, self._get_regions(db, user), None)
-            row |= {
-                "text": request.text, "language": change.language,
-                "template": _encode_template(template, values),
-                "regions": json.dumps(dict(change.regions)), "corners": count_corners(change),
-                "quiet": request.quiet if "quiet" in changes or template else quiet,
-            }  # fmt: skip
+            row |= _query_columns(request, change, template, values)
+            row["quiet"] = request.quiet if "quiet" in changes or template else quiet
         try:
             subscription_store.change_subscription(db, id, **row, changed=self.clock())
         except sqlite3.IntegrityError:
             raise ConflictError(f"you already have a subscription '{name}'") from None
         self.notification_builder.invalidate(id)
-        self._require_quotas(db, {user})
+        self._require_quotas(db, user)
         journal.record_action(db, user, "change", f"subscription {id}", ", ".join(changes))
         if change is not None and current.state == ACTIVE:
             new = SubscriptionChange.replace(
@@ -468,5 +461,11 @@ class SubscriptionCatalog:
         journal.record_action(db, user, "remove region", f"region {name}")
 
 
-def _encode_template(name: str | None, values: Mapping[str, Any]) -> str | None:
-    return None if name is None else json.dumps({"name": name, "values": dict(values)})
+def _query_columns(
+    request: SubscriptionRequest, change: SubscriptionChange, template: str | None, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    filled = None if template is None else json.dumps({"name": template, "values": dict(values)})
+    return {
+        "text": request.text, "language": change.language, "template": filled,
+        "regions": json.dumps(dict(change.regions)), "corners": count_corners(change),
+    }  # fmt: skip

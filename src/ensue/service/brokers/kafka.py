@@ -19,7 +19,7 @@ from ensue.service.delivery.sink import (
     publish_all,
 )
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.source import Message, RetryingSource
+from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
 
 if TYPE_CHECKING:
@@ -112,17 +112,14 @@ class SharedProducer:
     def __init__(self, client: "AIOKafkaProducer") -> None:
         self.client = client
         self.usable = True
-        self._silent_since: float | None = None
-
-    def reset_silence(self) -> None:
-        self._silent_since = None
+        self.silent_since: float | None = None
 
     def record_timeout(self) -> None:
         """Records a timeout; the producer itself continues to send its messages."""
         now = time.monotonic()
-        self._silent_since = self._silent_since or now
+        self.silent_since = self.silent_since or now
         # It knows only old brokers; a new producer also finds their replacements.
-        if now - self._silent_since >= _SILENCE:
+        if now - self.silent_since >= _SILENCE:
             self.usable = False
 
     async def close(self) -> None:
@@ -182,7 +179,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
                 if future.exception() is not None:
                     producer.usable = False  # later batches are rejected as out of order
         if result.sent == len(notifications):
-            producer.reset_silence()
+            producer.silent_since = None
             return
         topic = self._destination.get_address(notifications[result.sent])
         why = describe_kafka_error(self._access, result.failure, topic)
@@ -213,7 +210,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
 _POLL = 500  # milliseconds to wait for records
 
 
-class KafkaSource(RetryingSource):
+class KafkaSource(EventSource):
     """Reads all partitions of a topic from the stored offsets."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError
 from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.source import Message, RetryingSource
+from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
 
 QOS = 1
@@ -372,7 +372,7 @@ def _is_filter(topic: str) -> bool:
     return whole and not any("#" in level for level in front) and ("#" not in last or last == "#")
 
 
-class MqttSource(RetryingSource):
+class MqttSource(EventSource):
     """Reads topics of a broker in a persistent session."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
 from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader, SecretText
-from ensue.service.sources.source import Message, RetryingSource
+from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def _is_filter(subject: str) -> bool:
     return all(tokens) and not spaced and ">" not in tokens[:-1]
 
 
-class NatsSource(RetryingSource):
+class NatsSource(EventSource):
     """Reads one subject of a stream, in order."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ class DeliveryAttempt:
             await self._send_in_order(sink)
 
     async def _send_in_order(self, sink: Sink) -> None:
-        notifications = [*(due.notification for due in self._work.due), *self._work.fresh]
+        notifications = [*(notification for notification, _ in self._work.due), *self._work.fresh]
         if not notifications or self._stopping():
             return
         task = self._start(sink, notifications)
@@ -73,7 +73,7 @@ class DeliveryAttempt:
         all pending ones have returned, another one is sent alone, preferably a new one: if it
         succeeds the attempt continues, otherwise the target is suspended.
         """
-        due, fresh = deque(due.notification for due in self._work.due), deque(self._work.fresh)
+        due, fresh = deque(notification for notification, _ in self._work.due), deque(self._work.fresh)
         width = 1 if self._work.target.state == target_store.FAILING else at_once
         doubt: DeliveryError | None = None  # the last failure without a later success
         alone = False  # the pending notification decides about the receiver
@@ -116,7 +116,7 @@ class DeliveryAttempt:
     def compute_outcome(self, now: float, chance: RandomSource) -> target_store.DeliveryOutcome:
         """Computes what is to be recorded of the attempt, with the new state of the target."""
         target, work = self._work.target, self._work
-        attempts = {due.notification.number: due.attempts for due in work.due}
+        attempts = {notification.number: tries for notification, tries in work.due}
         failed: dict[int, target_store.FailedDelivery] = {}
         for number, problem in self.failed.items():
             tries = attempts.get(number, 0) + 1

@@ -16,7 +16,7 @@ from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.source import RetryingSource, split_events
+from ensue.service.sources.source import EventSource, split_events
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
@@ -169,7 +169,7 @@ class FileState(NamedTuple):
     file: int  # inode: the same name may be another file
 
 
-class FolderSource(RetryingSource):
+class FolderSource(EventSource):
     """Reads the files of a folder; names that begin with '.' or '_' are ignored.
 
     A file is read when it did not change between two looks. A file that is still being written

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ensue.errors import EventError, ServiceError
 from ensue.service.brokers import UnavailableError
@@ -183,27 +183,11 @@ class SourceProgress:
         self.counts[what] += by
 
 
-class EventSource(Protocol):
-    """A source of events."""
-
-    @property
-    def name(self) -> str:
-        """As in 'kafka:trucks'; the names of its producers begin with it."""
-        ...
-
-    @property
-    def progress(self) -> SourceProgress: ...
-
-    async def run(self, service: "Service") -> None:
-        """Reads until it is cancelled, and reconnects after interruptions."""
-        ...
-
-
-class RetryingSource:
-    """A source that reconnects after interruptions."""
+class EventSource:
+    """A source of events, which reconnects after interruptions; `run` reads until it is cancelled."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = name  # as in 'kafka:trucks'; the names of its producers begin with it
         self.progress = SourceProgress(name)
 
     async def run(self, service: "Service") -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 from ensue.service.errors import NotFoundError
 from ensue.service.event_columns import EpochTime
 from ensue.service.store.journal import increment_all
-from ensue.service.store.outbox import DEAD, WAITING, Notification
+from ensue.service.store.outbox import DEAD, WAITING, Notification, read_notifications_after
 
 ON, FAILING, OFF = "on", "failing", "off"
 _MOST_COUNTED = 10_000  # pending notifications counted for display
@@ -43,19 +43,11 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class DueDelivery:
-    """A failed notification whose retry is due."""
-
-    notification: Notification
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
 class PendingDeliveries:
     """The pending deliveries of a target."""
 
     target: Target
-    due: tuple[DueDelivery, ...]
+    due: tuple[tuple[Notification, int], ...]  # failed ones whose retry is due, with their attempts
     fresh: tuple[Notification, ...]
     lost: tuple[int, ...]  # failed ones that the outbox no longer has
     next_at: float | None  # time of the next retry
@@ -332,21 +324,12 @@ def read_pending_deliveries(
     if unsaved is not None:
         if unsaved.state == OFF:
             return None
-        target = replace(
-            target,
-            cursor=max(target.cursor, unsaved.cursor),
-            state=unsaved.state,
-            reason=unsaved.reason,
-            failures=unsaved.failures,
-            next_at=unsaved.next_at,
-        )
+        state = {name: getattr(unsaved, name) for name in ("state", "reason", "failures", "next_at")}
+        target = replace(target, cursor=max(target.cursor, unsaved.cursor), **state)
         failed = {n: f for n, f in unsaved.failed.items() if not f.dead}
         hidden = unsaved.settled | unsaved.failed.keys()
     piece = pieces.get(target.kind, pieces[""])
-    fresh = db.execute(
-        "SELECT * FROM outbox WHERE subscription = ? AND number > ? ORDER BY number LIMIT ?",
-        (target.subscription, target.cursor, piece),
-    ).fetchall()
+    fresh = read_notifications_after(db, target.cursor, most=piece, subscription=target.subscription)
     waits = _list_waiting(db, id, failed, hidden)
     first = min((at for _, at in waits.values()), default=None)
     next_at = _next_at(target, bool(fresh), first)
@@ -354,9 +337,9 @@ def read_pending_deliveries(
         return PendingDeliveries(target, (), (), (), next_at)
     ripe = sorted(number for number, (_, at) in waits.items() if at <= now)[:piece]
     stored = _read_notifications(db, ripe)
-    due = tuple(DueDelivery(stored[n], waits[n][0]) for n in ripe if n in stored)
+    due = tuple((stored[n], waits[n][0]) for n in ripe if n in stored)
     lost = tuple(number for number in ripe if number not in stored)
-    return PendingDeliveries(target, due, tuple(Notification(*row) for row in fresh), lost, next_at)
+    return PendingDeliveries(target, due, tuple(fresh), lost, next_at)
 
 
 def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> float | None:
@@ -393,13 +376,11 @@ def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> floa
 
 
 def _after(db: Connection, target: Target) -> float | None:
-    fresh = db.execute(
-        "SELECT 1 FROM outbox WHERE subscription = ? AND number > ? LIMIT 1", (target.subscription, target.cursor)
-    ).fetchone()
+    fresh = read_notifications_after(db, target.cursor, most=1, subscription=target.subscription)
     first = db.execute(
         "SELECT min(coalesce(next_at, 0.0)) FROM deliveries WHERE target = ? AND state = ?", (target.id, WAITING)
     ).fetchone()[0]
-    return _next_at(target, fresh is not None, first)
+    return _next_at(target, bool(fresh), first)
 
 
 def _next_at(target: Target, fresh: bool, first: float | None) -> float | None:

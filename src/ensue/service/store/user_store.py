@@ -202,13 +202,12 @@ def list_tokens(db: Connection, user: int) -> list[Row]:
 def list_valid_credentials(db: Connection, at: float) -> frozenset[int | bytes]:
     """The ids of all valid tokens, and the hashes of their unexpired sessions."""
     rows = db.execute(
-        "SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
-        "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?)",
+        "WITH valid AS (SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
+        "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?1)) SELECT id FROM valid "
+        "UNION ALL SELECT hash FROM sessions JOIN valid ON token = valid.id WHERE expires > ?1",
         (at,),
     )
-    tokens = {row[0] for row in rows}
-    sessions = db.execute("SELECT hash, token FROM sessions WHERE expires > ?", (at,))
-    return frozenset(tokens | {hash for hash, token in sessions if token in tokens})
+    return frozenset(row[0] for row in rows)
 
 
 def record_use(db: Connection, token: int, at: float) -> None:
