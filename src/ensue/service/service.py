@@ -383,9 +383,7 @@ class Service:
         `idempotency_key` returns the subscription of the first request.
         """
         request = await self.build_request(text, user=user, **arguments)
-        parts = {**arguments, "text": text, "targets": request.targets, "expires": None}  # it may be relative
-        parts_text = repr(sorted((name, repr(value)) for name, value in parts.items() if value is not None))
-        digest = journal.compute_digest(parts_text.encode())
+        digest = journal.compute_digest(repr(replace(request, expires=None)).encode())  # it may be relative
         catalog = self.core.catalog
 
         def run(db: Connection) -> UserSubscription:

@@ -56,7 +56,7 @@ def client_arguments(access: BrokerAccess) -> dict[str, Any]:
         "security_protocol": f"SASL_{protocol}",
         "sasl_mechanism": access.mechanism,
         "sasl_plain_username": access.username,
-        "sasl_plain_password": access.password.reveal() if access.password else "",
+        "sasl_plain_password": access.password.get_secret_value() if access.password else "",
     }
 
 

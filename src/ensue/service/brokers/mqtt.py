@@ -151,7 +151,7 @@ class MqttSession:
         client.suppress_exceptions = False
         if self._access.username is not None:
             secret = self._access.password
-            client.username_pw_set(self._access.username, secret.reveal() if secret else None)
+            client.username_pw_set(self._access.username, secret.get_secret_value() if secret else None)
         context = self._access.ssl_context()
         if context is not None:
             client.tls_set_context(context)

@@ -15,7 +15,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
 from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
-from ensue.service.endpoints import BrokerAccess, ConfigReader, SecretText
+from ensue.service.endpoints import BrokerAccess, ConfigReader
 from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
 
@@ -53,8 +53,8 @@ class NatsConnection:
             reconnect_time_wait=_AGAIN,  # type: ignore[arg-type]
             connect_timeout=access.timeout,  # type: ignore[arg-type]
             user=access.username,
-            password=_reveal(access.password),
-            token=_reveal(access.token),
+            password=access.password and access.password.get_secret_value(),
+            token=access.token and access.token.get_secret_value(),
             tls=access.ssl_context(),
             error_cb=self._on_error,
             closed_cb=self._on_closed,
@@ -114,10 +114,6 @@ class NatsConnection:
     def _lose(self) -> None:
         if not self.lost.done():
             self.lost.set_result(None)
-
-
-def _reveal(secret: SecretText | None) -> str | None:
-    return None if secret is None else secret.reveal()
 
 
 _PIECE = 500  # pending acknowledgements; all targets together stay below the client's 4000

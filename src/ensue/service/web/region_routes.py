@@ -92,7 +92,7 @@ def region_routes(service: Service) -> APIRouter:
                 f"{used:,}\n  hint: simplify them, or remove some",
             )
 
-    @routes.get("", response_model=schemas.RegionsAnswer)
+    @routes.get("", response_model=schemas.Items[schemas.RegionAnswer])
     async def regions(access: ReadAccess) -> dict[str, Any]:
         """Lists one's regions, and those of the service."""
         shared = service.core.catalog.shared_regions
@@ -117,7 +117,7 @@ def region_routes(service: Service) -> APIRouter:
 
         return await store(form.name, form, access, require_new)
 
-    @routes.put("/{name}", response_model=schemas.ChangedRegionAnswer)
+    @routes.put("/{name}", response_model=schemas.RegionAnswer)
     async def put(name: str, form: schemas.ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Changes or creates a region."""
         return await store(name, form, access, apply=form.apply)

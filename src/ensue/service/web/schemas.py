@@ -273,11 +273,12 @@ class BulkAnswer(JsonModel):
     items: list[BulkItem] = Field(description="in the order of the request")
 
 
-class SubscriptionPage(JsonModel):
-    """A page of subscriptions."""
+class Pages(Items[T], Generic[T]):
+    """A page of a list."""
 
-    items: list[SubscriptionAnswer]
-    next: int | None = Field(description="`after` of the next page; null: this is the last")
+    next: int | None = Field(
+        description="`after`, or `before` in lists by age, of the next page; null: this is the last"
+    )
 
 
 class NotificationPage(JsonModel):
@@ -318,18 +319,7 @@ class RegionAnswer(JsonModel):
     radius: float | None = Field(description="of a circle")
     corners: int
     shared: bool = Field(description="defined by the service, read-only")
-
-
-class RegionsAnswer(JsonModel):
-    """The regions of a user, and those of the service."""
-
-    items: list[RegionAnswer]
-
-
-class ChangedRegionAnswer(RegionAnswer):
-    """A region with its new shape."""
-
-    subscriptions: list[int] = Field(description="restarted with the new shape")
+    subscriptions: list[int] = Field([], description="restarted with a new shape")
 
 
 class ImportAnswer(JsonModel):
@@ -337,13 +327,6 @@ class ImportAnswer(JsonModel):
 
     added: list[str]
     refused: list[dict[str, Any]]
-
-
-class AuditPage(JsonModel):
-    """A page of entries, newest first."""
-
-    items: list[dict[str, Any]]
-    next: int | None = Field(description="`before` of the next page; null: this is the last")
 
 
 MEDIA = "application/json"
