@@ -57,15 +57,13 @@ class Background:
             raise ServiceError(
                 f"the background {text!r} is not FILE,WEST,SOUTH,EAST,NORTH\n  hint: as in plan.png,0,0,120,80"
             )
-        return cls(Path(file[1]), *bounds).validate()
+        return cls(Path(file[1]), *bounds)
 
-    def validate(self) -> "Background":
-        """Return itself if the image exists and has a supported format."""
+    def __post_init__(self) -> None:
         if self.picture.suffix.lower() not in _KINDS or not self.picture.is_file():
             raise ServiceError(
                 f"{self.picture} is not a supported image\n  hint: supported are {', '.join(sorted(_KINDS))}"
             )
-        return self
 
     def as_dict(self) -> dict[str, Any]:
         """Return the URL and bounds for the map."""
@@ -183,7 +181,7 @@ def _add_map(routes: APIRouter, pages: Pages) -> None:
         )  # fmt: skip
 
     if background is not None:
-        file = background.validate().picture
+        file = background.picture
 
         @routes.get(URL)
         async def picture_of_plane(access: Viewer) -> Response:

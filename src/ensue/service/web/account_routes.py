@@ -109,7 +109,7 @@ def user_routes(service: Service, accounts: Accounts) -> APIRouter:
         """Revokes a token immediately and disconnects its listeners."""
         await accounts.revoke(access, id)
 
-    @routes.get("/audit", response_model=schemas.Pages[dict[str, Any]])
+    @routes.get("/audit", response_model=schemas.ItemPage[dict[str, Any]])
     async def audit(
         access: ReadAccess, limit: Page = 100, before: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None
     ) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def event_routes(service: Service) -> APIRouter:
                 raise
         return result
 
-    @routes.get("/events/bad", response_model=schemas.Pages[dict[str, Any]])
+    @routes.get("/events/bad", response_model=schemas.ItemPage[dict[str, Any]])
     async def bad(
         access: ReadAccess,
         limit: Page = 100,

@@ -273,7 +273,7 @@ class BulkAnswer(JsonModel):
     items: list[BulkItem] = Field(description="in the order of the request")
 
 
-class Pages(Items[T], Generic[T]):
+class ItemPage(Items[T], Generic[T]):
     """A page of a list."""
 
     next: int | None = Field(

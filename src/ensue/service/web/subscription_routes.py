@@ -271,7 +271,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         body = await service.do(lambda db: journal.answer_once(db, access.user, key, digest, partial(create, db)))
         return Response(body, media_type=schemas.MEDIA)
 
-    @routes.get("/subscriptions", response_model=schemas.Pages[schemas.SubscriptionAnswer])
+    @routes.get("/subscriptions", response_model=schemas.ItemPage[schemas.SubscriptionAnswer])
     async def subscriptions(
         access: ReadAccess,
         state: Annotated[State | None, Query(description="by default all that have not ended")] = None,
