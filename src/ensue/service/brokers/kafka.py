@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
-from ensue.service.delivery.sink import (
-    BrokerSink,
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    get_message_key,
-    publish_all,
-)
+from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader
 from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
@@ -192,7 +184,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
             future = self._in_flight[notification.number] = await producer.client.send(
                 self._destination.get_address(notification),
                 value=notification.body,
-                key=get_message_key(notification).encode(),
+                key=(notification.match_id or str(notification.subscription)).encode(),
                 headers=[(name, text.encode()) for name, text in get_message_headers(notification).items()],
             )
         return future

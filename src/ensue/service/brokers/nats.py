@@ -53,8 +53,8 @@ class NatsConnection:
             reconnect_time_wait=_AGAIN,  # type: ignore[arg-type]
             connect_timeout=access.timeout,  # type: ignore[arg-type]
             user=access.username,
-            password=access.password and access.password.get_secret_value(),
-            token=access.token and access.token.get_secret_value(),
+            password=access.password.get_secret_value() if access.password else None,
+            token=access.token.get_secret_value() if access.token else None,
             tls=access.ssl_context(),
             error_cb=self._on_error,
             closed_cb=self._on_closed,

@@ -77,11 +77,6 @@ class Destination:
         return f"Destination({self._text!r})"
 
 
-def get_message_key(notification: Notification) -> str:
-    """The message key: the match, or else the subscription."""
-    return notification.match_id or str(notification.subscription)
-
-
 def get_message_headers(notification: Notification) -> dict[str, str]:
     return {
         "kind": notification.kind,

@@ -190,3 +190,6 @@ def write_not_seen(args: ParameterValues) -> FilledTemplate:
     title = f"not seen for {longer_than}: {who.words}"
     conditions = [f"!($last;; {longer_than})({who.write_same_object('$last;')})"]
     return write_template(args, title, says, conditions, [f"$last; = {last}"], yard)
+
+
+GEOFENCES = ((ENTERS, write_enters), (LEAVES, write_leaves), (STAYS, write_stays), (NOT_SEEN, write_not_seen))

@@ -216,3 +216,6 @@ def _sides(args: ParameterValues, objects: ObjectSelection, others: ObjectSelect
 
 def _other(others: ObjectSelection) -> str:
     return others.one if others.values else "any other"
+
+
+PROXIMITY = ((NEAR, write_near), (STRAYS, write_strays))

@@ -429,13 +429,8 @@ class _Entry:
         if self.app is not None:
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            healthy = scope["path"] == "/health"
-            answer = JSONResponse(
-                {"state": "starting"},
-                status_code=200 if healthy else 503,
-                headers=None if healthy else {"Retry-After": "1"},
-            )
-            await answer(scope, receive, send)
+            status, headers = (200, None) if scope["path"] == "/health" else (503, {"Retry-After": "1"})
+            await JSONResponse({"state": "starting"}, status, headers)(scope, receive, send)
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[Any, ...]]:

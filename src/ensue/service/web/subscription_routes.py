@@ -75,7 +75,7 @@ def target_routes(service: Service) -> APIRouter:
     async def shown(id: int, access: Principal, *, secrets: bool = False) -> TargetState:
         def find(db: Connection) -> TargetState:
             subscription = target_store.get_target(db, id, access.user).subscription
-            states = list_targets_once(db, access.user, subscription, secrets=secrets)
+            states = list_target_answers(db, access.user, subscription, secrets=secrets)
             return next(state for state in states if state.id == id)
 
         return await service.look(find)
@@ -146,7 +146,7 @@ def target_routes(service: Service) -> APIRouter:
     return routes
 
 
-def list_targets_once(db: Connection, user: int, subscription: int, *, secrets: bool) -> list[TargetState]:
+def list_target_answers(db: Connection, user: int, subscription: int, *, secrets: bool) -> list[TargetState]:
     """Returns the targets of a subscription; with `secrets`, which are shown once, when they are created."""
     states = target_store.list_target_states(db, user, subscription)
     if not secrets:
@@ -341,7 +341,7 @@ def _describe_subscriptions(
         schemas.SubscriptionAnswer(
             **{field.name: getattr(each, field.name) for field in fields(each)},
             counters=read_counters(db, each.id),
-            targets=list_targets_once(db, each.user, each.id, secrets=secrets),
+            targets=list_target_answers(db, each.user, each.id, secrets=secrets),
         )
         for each in subscriptions
     ]
