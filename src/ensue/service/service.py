@@ -32,7 +32,7 @@ from ensue.service.store import journal, outbox, subscription_store
 from ensue.service.store.database import Database, FileLock
 from ensue.service.store.outbox import Notification
 from ensue.service.store.target_store import get_target
-from ensue.service.store.user_store import get_local_user, get_user_limits
+from ensue.service.store.user_store import get_local_user
 from ensue.service.subscription_catalog import (
     QueryArguments,
     SubscriptionArguments,
@@ -540,23 +540,12 @@ class Service:
         wanted = await self.build_request(text, user=user, **query)
         request, change, _ = await self.do(lambda db: self.core.catalog.check(db, wanted))
         begin = self.columns.parse_time(since, "since")
-
-        def run(db: Connection) -> TrialResult:
-            limits = get_user_limits(db, request.user, self.limits)
-            return queries.run_trial(db, self.columns, limits, request, change, begin)
-
-        return await self.look(run)
+        return await self.look(lambda db: queries.run_trial(db, self, request, change, begin))
 
     async def why_not(self, id: int, *, user: int | None = None) -> dict[str, Any]:
         """Reports how far recent events got in a subscription, and which part rejected them."""
         row = await self.subscription(id, user=user)
-
-        def run(db: Connection) -> dict[str, Any]:
-            limits = get_user_limits(db, row.user, self.limits)
-            now = self.core.matching.now
-            return queries.report_why_not(db, self.columns, limits, row, now)
-
-        return await self.look(run)
+        return await self.look(lambda db: queries.report_why_not(db, self, row))
 
     async def explain(self, id: int | None = None, *, user: int | None = None) -> str:
         """Explains how a subscription, or the whole set, is executed."""
