@@ -34,7 +34,6 @@ class DisconnectReason(Enum):
     slow = "too slow: more notifications are waiting than the buffer holds"
     revoked = "the token was revoked, or has expired, or the session has ended"
     stopped = "the service is shutting down"
-    gone = "the client has disconnected"
 
 
 class DisconnectedError(Exception):

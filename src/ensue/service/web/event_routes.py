@@ -8,6 +8,7 @@ from sqlite3 import Connection
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ensue.errors import EventError
@@ -17,7 +18,7 @@ from ensue.service.errors import OverLimitError
 from ensue.service.event_columns import format_time
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
 from ensue.service.service import Service
-from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxReader, SseHub
+from ensue.service.sse_hub import DisconnectedError, NotificationListener, OutboxReader, SseHub
 from ensue.service.store import journal
 from ensue.service.store.outbox import MATCH, Notification, OutboxPage
 from ensue.service.store.user_store import ADMIN
@@ -157,55 +158,44 @@ _HEADERS = [
 ]
 
 
-class NotificationStream(Response):
+class NotificationStream(StreamingResponse):
     """The response that sends notifications as they come; frames are joined into few writes."""
 
     def __init__(self, hub: SseHub, listener: NotificationListener) -> None:
-        super().__init__()
+        super().__init__(())
         self.raw_headers = list(_HEADERS)
         self._hub, self._listener = hub, listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        listener = self._listener
-        listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
-        watching = asyncio.create_task(_watch(receive, listener))
+        self._listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await _write_all(listener, send)
+            await super().__call__(scope, receive, send)
         finally:
-            watching.cancel()
-            self._hub.leave(listener)
+            self._hub.leave(self._listener)
 
+    async def stream_response(self, send: Send) -> None:
+        """Sends frames until the hub disconnects the listener; a disconnect of the client cancels it."""
+        listener, loop = self._listener, asyncio.get_running_loop()
 
-async def _write_all(listener: NotificationListener, send: Send) -> None:
-    loop = asyncio.get_running_loop()
+        async def write(body: bytes, *, more: bool = True) -> None:
+            listener.written = loop.time()
+            listener.writing = True
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+            listener.writing = False
 
-    async def write(body: bytes, *, more: bool = True) -> None:
-        listener.written = loop.time()
-        listener.writing = True
-        await send({"type": "http.response.body", "body": body, "more_body": more})
-        listener.writing = False
-
-    try:
-        await listener.begin()
-        # A frame with only an id is no event, but sets the id that a browser sends to reconnect.
-        await write(b"retry: %d\nid: %d\n\n" % (random.randint(*_RETRY), listener.after))
-        while True:
-            frames = [frame for _, frame in await listener.take()]
-            for first in range(0, len(frames), _JOINED):
-                await write(b"".join(frames[first : first + _JOINED]))
-            if not frames:
-                await write(b": still here\nid: %d\n\n" % listener.after)
-    except DisconnectedError as cut:
-        if cut.why is not DisconnectReason.gone:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            await listener.begin()
+            # A frame with only an id is no event, but sets the id that a browser sends to reconnect.
+            await write(b"retry: %d\nid: %d\n\n" % (random.randint(*_RETRY), listener.after))
+            while True:
+                frames = [frame for _, frame in await listener.take()]
+                for first in range(0, len(frames), _JOINED):
+                    await write(b"".join(frames[first : first + _JOINED]))
+                if not frames:
+                    await write(b": still here\nid: %d\n\n" % listener.after)
+        except DisconnectedError as cut:
             await write(b": %b\n\n" % cut.why.value.encode(), more=False)
-
-
-async def _watch(receive: Receive, listener: NotificationListener) -> None:
-    """Waits for the disconnect of the client."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    listener.cut(DisconnectReason.gone)
 
 
 def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:

@@ -70,7 +70,7 @@ async def render_metrics(service: Service, user: int | None) -> str:
     cut = [
         (listeners.disconnects[why], {"why": why.name})
         for why in DisconnectReason
-        if why not in (DisconnectReason.gone, DisconnectReason.stopped)
+        if why is not DisconnectReason.stopped
     ]
     lines += _family("listeners_cut_total", "counter", "Disconnected listeners", cut)
     lines += _by_subscription(rows, known)
