@@ -17,7 +17,7 @@ from ensue.cli.options import add_server_options, add_service_options
 from ensue.cli.serve import build_server, get_service_arguments, log_to_stderr
 from ensue.cli.terminal import UsageError, get_output_console, print_notice
 from ensue.service.service import Service
-from ensue.service.sources.source import EventReceiver, SourceProgress
+from ensue.service.sources.source import EventSource
 from ensue.service.web.server import HttpServer
 from samples.fleet_day import FleetDay, fleet_day
 
@@ -26,12 +26,11 @@ _HEAD = 7 * 3_600.0  # of the day that is there from the start, to try subscript
 _PRODUCER = "demo"
 
 
-class Player:
+class Player(EventSource):
     """Plays a day into the service, in its order."""
 
     def __init__(self, day: FleetDay, speed: float, server: "HttpServer | None" = None) -> None:
-        self.name = _PRODUCER
-        self.progress = SourceProgress(self.name)
+        super().__init__(_PRODUCER)
         self.day = day
         self.speed = speed
         self.server = server  # is stopped when the day is over
@@ -45,9 +44,8 @@ class Player:
         )
         service.add_source(self)
 
-    async def run(self, service: EventReceiver) -> None:
+    async def run(self, service: Service) -> None:
         """The day; then what was received is compared with what was planted."""
-        assert isinstance(service, Service)
         sequence = 0
         for number, reports in enumerate(self.day.batches(_STEP)):
             if reports.num_rows:

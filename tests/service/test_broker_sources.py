@@ -16,7 +16,7 @@ from ensue.service.brokers import close_client, kafka, mqtt, nats, run_shielded
 from ensue.service.brokers.mqtt import MqttSession, SessionOptions
 from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
 from ensue.service.errors import IntakeStoppedError, OverLimitError
-from ensue.service.sources.source import Message, SourceProgress, batch_messages, read_with_retries, split_events
+from ensue.service.sources.source import EventSource, Message, batch_messages, split_events
 from support.brokers import (
     KafkaRestart,
     Recorder,
@@ -126,16 +126,17 @@ def test_no_source_shows_its_password(kind, caplog):
 
 def test_a_cancellation_that_escapes_from_a_client_does_not_end_a_source():
     tries = count()
-    progress = SourceProgress("a source")
 
-    async def read() -> None:
-        if next(tries) < 2:
-            raise asyncio.CancelledError
-        await asyncio.Event().wait()
+    class Canceller(EventSource):
+        async def _read(self) -> None:
+            if next(tries) < 2:
+                raise asyncio.CancelledError
+            await asyncio.Event().wait()
 
     async def story():
-        source = asyncio.create_task(read_with_retries(read, progress))
-        await until(lambda: progress.counts["interruptions"] == 2, "two interruptions")
+        reading = Canceller("a source")
+        source = asyncio.create_task(reading.run(Recorder()))
+        await until(lambda: reading.progress.counts["interruptions"] == 2, "two interruptions")
         await asyncio.sleep(0)
         assert not source.done()
         source.cancel()

@@ -76,9 +76,8 @@ def test_it_says_where_it_listens(tmp_path):
         assert httpx2.get(f"{s.address}/health").json() == {"state": "running"}
 
 
-def test_it_answers_while_it_starts(tmp_path, monkeypatch):
+def test_it_answers_while_it_starts(tmp_path):
     """Whatever takes long to load: who asks is told that it starts, and then gets answers."""
-    monkeypatch.setattr(server, "_SOON", 0.0)
     told: list[str] = []
 
     async def story():
@@ -108,10 +107,7 @@ def test_it_answers_while_it_starts(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("soon", [0.0, 60.0])
-def test_a_service_that_cannot_start_says_why(tmp_path, monkeypatch, soon: float):
-    monkeypatch.setattr(server, "_SOON", soon)
-
+def test_a_service_that_cannot_start_says_why(tmp_path):
     async def prepared(_: object) -> None:
         raise ServiceError("no way")
 

@@ -20,7 +20,14 @@ from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
 from ensue.service.store.journal import read_counters
 from ensue.service.store.user_store import ADMIN, READ, SUBSCRIBE
-from ensue.service.web.account_routes import describe_stream, get_csrf_token, require_session, sanitize_path
+from ensue.service.web.account_routes import (
+    describe_stream,
+    get_csrf_token,
+    read_audit_page,
+    require_session,
+    sanitize_path,
+)
+from ensue.service.web.event_routes import list_bad_events
 from ensue.service.web.guard import ACCESS, SIGN_IN
 from ensue.service.web.subscription_routes import list_templates
 
@@ -50,15 +57,13 @@ class Background:
             raise ServiceError(
                 f"the background {text!r} is not FILE,WEST,SOUTH,EAST,NORTH\n  hint: as in plan.png,0,0,120,80"
             )
-        return cls(Path(file[1]), *bounds).validate()
+        return cls(Path(file[1]), *bounds)
 
-    def validate(self) -> "Background":
-        """Return itself if the image exists and has a supported format."""
+    def __post_init__(self) -> None:
         if self.picture.suffix.lower() not in _KINDS or not self.picture.is_file():
             raise ServiceError(
                 f"{self.picture} is not a supported image\n  hint: supported are {', '.join(sorted(_KINDS))}"
             )
-        return self
 
     def as_dict(self) -> dict[str, Any]:
         """Return the URL and bounds for the map."""
@@ -67,6 +72,7 @@ class Background:
 
 STATIC = Path(__file__).parent / "static"
 PAGE_ROWS = 100  # rows of a list
+MAX_BAD_EVENTS = 50
 FAST_REFRESH = 2_000  # refresh interval of live parts of a page, in milliseconds
 SLOW_REFRESH = 5_000
 
@@ -98,7 +104,6 @@ class Pages:
         )
 
     def page(self, request: Request, name: str, here: str = "", *, status: int = 200, **values: Any) -> Response:
-        """Render the page of a template."""
         access = request.scope.get(ACCESS)
         common = {
             "access": access,
@@ -111,7 +116,6 @@ class Pages:
         return HTMLResponse(text, status, headers=_HEADERS)
 
     def render_error(self, request: Request, error: EnsueError) -> Response:
-        """Render an error page."""
         missing, forbidden = isinstance(error, NotFoundError), isinstance(error, NotAllowedError)
         status = 404 if missing else 403 if forbidden else 400
         title = {404: "Not found", 403: "Not allowed"}.get(status, "Invalid request")
@@ -177,7 +181,7 @@ def _add_map(routes: APIRouter, pages: Pages) -> None:
         )  # fmt: skip
 
     if background is not None:
-        file = background.validate().picture
+        file = background.picture
 
         @routes.get(URL)
         async def picture_of_plane(access: Viewer) -> Response:
@@ -207,7 +211,7 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
         targets = await service.look(lambda db: view_models.target_rows(db, access.user, id))
         return pages.page(
             request, "subscription.html", "Subscriptions", fresh=SLOW_REFRESH,
-            found={**found.as_dict(), "targets": targets},
+            found={**view_models.describe_subscription(found), "targets": targets},
             matches=counters.get("matches", 0),
             counters=view_models.counter_rows(counters),
             quiet=_quiet(service, found.quiet),
@@ -236,7 +240,7 @@ def _add_forms(routes: APIRouter, pages: Pages) -> None:
     @routes.get("/subscriptions/{id:int}/edit")
     async def edit(request: Request, id: int, access: Viewer) -> Response:
         access.require(SUBSCRIBE)
-        return form(request, (await service.subscription(id, user=access.user)).as_dict())
+        return form(request, view_models.describe_subscription(await service.subscription(id, user=access.user)))
 
 
 def _add_rest(routes: APIRouter, pages: Pages) -> None:
@@ -265,15 +269,15 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
             health=found,
             figures=view_models.group_figures(found),
             targets=await service.look(partial(view_models.target_rows, user=user, troubled=True)),
-            bad=await service.look(lambda db: view_models.bad_events(db, access)),
+            bad=await service.look(lambda db: list_bad_events(db, access, 1 << 62, MAX_BAD_EVENTS)),
             explained=await service.explain() if admin else None,
         )  # fmt: skip
 
     @routes.get("/audit")
     async def audit(request: Request, access: Viewer, before: int | None = None) -> Response:
         access.require(READ)
-        rows, older = await service.look(lambda db: view_models.audit_rows(db, access, before, PAGE_ROWS))
-        return pages.page(request, "audit.html", "Audit", rows=rows, next=older)
+        page = await service.look(lambda db: read_audit_page(db, access, before, PAGE_ROWS))
+        return pages.page(request, "audit.html", "Audit", **page)
 
 
 def _quiet(service: Service, quiet: float | None) -> str | None:

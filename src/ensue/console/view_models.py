@@ -7,11 +7,12 @@ from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ensue.service.access import Principal
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
 from ensue.service.store import journal, outbox, target_store
-from ensue.service.store.user_store import ADMIN
 from ensue.service.subscription_catalog import UserSubscription
 from ensue.service.web.health_routes import report_health
 from ensue.service.web.region_routes import text_to_geojson
@@ -19,8 +20,7 @@ from ensue.svg import build_outline
 
 MAX_NOTIFICATIONS = 200  # notifications of a new page
 MAX_USES = 3  # subscriptions listed for a region
-MAX_BAD_EVENTS = 50  # unreadable events to show
-_EVENT = 300  # characters to show of such an event
+_SUBSCRIPTION = TypeAdapter(UserSubscription)
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _COUNTERS = {
     "delivered": "Delivered",
@@ -77,16 +77,21 @@ class Figure:
 
 
 def subscription_rows(db: Connection, subscriptions: Sequence[UserSubscription]) -> list[dict[str, Any]]:
-    """Build the rows of the subscription list."""
     return [
         {
-            **subscription.as_dict(),
+            **describe_subscription(subscription),
             "finds": subscription.template or get_first_line(subscription.text),
             "matches": journal.read_counters(db, subscription.id).get("matches", 0),
             "targets": target_store.list_target_states(db, subscription.user, subscription.id),
         }
         for subscription in subscriptions
     ]
+
+
+def describe_subscription(subscription: UserSubscription) -> dict[str, Any]:
+    """Describe a subscription as the API does."""
+    described: dict[str, Any] = _SUBSCRIPTION.dump_python(subscription, mode="json")
+    return described
 
 
 def get_first_line(text: str, max_length: int = 60) -> str:
@@ -121,7 +126,6 @@ def _where(config: Mapping[str, Any]) -> str:
 
 
 def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Build the counter rows of a subscription."""
     return [(title, counters[name]) for name, title in _COUNTERS.items() if counters.get(name)]
 
 
@@ -214,30 +218,6 @@ def format_moment(value: Any) -> str:
         return f"{value:g}"
     time = datetime.fromisoformat(str(value))
     return f"{time.day} {time:%b %H:%M:%S}"
-
-
-def bad_events(db: Connection, access: Principal) -> list[dict[str, Any]]:
-    """Build the rows of bad events: the user's own, or all for an administrator."""
-    user = None if access.may(ADMIN) else access.user
-    return [
-        {**row, "at": format_time(row["at"]), "event": _text(row["event"])}
-        for row in journal.list_bad_events(db, user=user, most=MAX_BAD_EVENTS)
-    ]
-
-
-def _text(event: Any) -> str:
-    text = event.decode(errors="replace") if isinstance(event, bytes) else str(event or "")
-    return text if len(text) <= _EVENT else f"{text[:_EVENT]}…"
-
-
-def audit_rows(
-    db: Connection, access: Principal, before: int | None, most: int
-) -> tuple[list[dict[str, Any]], int | None]:
-    """Return entries of the audit log, and the id from which older ones continue."""
-    user = None if access.may(ADMIN) else access.user
-    entries = journal.read_audit_log(db, user=user, before=before, limit=most)
-    rows = [{**dict(row), "at": format_time(row["at"])} for row in entries]
-    return rows, entries[-1]["id"] if len(entries) == most else None
 
 
 def list_since_choices(service: Service) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from ensue.service.errors import ConflictError, NotAllowedError, Unauthenticated
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, user_store
 from ensue.service.store.database import Database
-from ensue.service.store.user_store import ADMIN, LOCAL, READ, SCOPES, SUBSCRIBE, IssuedToken
+from ensue.service.store.user_store import ADMIN, LOCAL, READ, SCOPES, SUBSCRIBE
 
 _LOG = logging.getLogger(__name__)
 _IMPLIED = {SUBSCRIBE: (READ,), ADMIN: SCOPES}  # publishing does not imply reading
@@ -63,15 +63,6 @@ class Principal:
         return replace(limits, **self.quotas)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleSession:
-    """A new console session."""
-
-    cookie: str = field(repr=False)
-    csrf: str = field(repr=False)
-    expires: float
-
-
 def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
     """Adds the implied scopes.
 
@@ -86,7 +77,7 @@ class Accounts:
 
     def __init__(self, database: Database, limits: ServiceLimits, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._closed = False  # permanently True once a token exists
         self._local: Principal | None = None
@@ -124,7 +115,6 @@ class Accounts:
         return self._check_valid(row)
 
     def session(self, cookie: str) -> Principal:
-        """Checks the cookie of a session."""
         hash = user_store.hash_secret(cookie)
         row = self._database.look(lambda db: user_store.find_session_by_hash(db, hash))
         if row is None or not hmac.compare_digest(row["session_hash"], hash) or row["session_expires"] <= self._clock():
@@ -132,7 +122,6 @@ class Accounts:
         return replace(self._check_valid(row), csrf=row["csrf"], session=hash)
 
     async def list_valid(self) -> frozenset[int | bytes]:
-        """Returns all valid tokens and sessions."""
         now = self._clock()
         return await self._database.read(lambda db: user_store.list_valid_credentials(db, now))
 
@@ -151,20 +140,16 @@ class Accounts:
         scopes = expand_scopes(row["scopes"].split())
         return Principal(row["user"], row["name"], scopes, json.loads(row["quotas"]), token)
 
-    @property
-    def session_seconds(self) -> int:
-        return int(self._limits.session_age)
-
-    async def sign_in(self, token: str) -> ConsoleSession:
-        """Starts a session with a token."""
+    async def sign_in(self, token: str) -> str:
+        """Starts a session with a token; returns its cookie."""
         access = self.authenticate(token)
         now, token_id = self._clock(), access.token or 0
         cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        expires = now + self._limits.session_age
+        expires = now + self.limits.session_age
         await self._database.write(
             lambda db: user_store.add_session(db, cookie, token_id, access.user, csrf, now, expires)
         )
-        return ConsoleSession(cookie, csrf, expires)
+        return cookie
 
     async def sign_out(self, cookie: str) -> None:
         """Ends a session; an ended session is not an error."""
@@ -191,48 +176,21 @@ class Accounts:
 
     # -------------------------------------------------------------------------- administration
 
-    async def users(self) -> list[Row]:
-        return await self._database.read(user_store.list_users)
-
-    async def add_user(self, by: Principal, name: str, quotas: Mapping[str, Any] | None = None) -> Row:
-        def add(db: Connection) -> Row:
-            id = user_store.add_user(db, name, quotas=quotas, by=by.user, at=self._clock())
-            return user_store.get_user(db, id)
-
-        return await self._database.write(add)
-
     async def change_user(self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None) -> Row:
-        """Changes quotas, or disables or enables a user."""
         if off and id == by.user:
             raise ConflictError("you cannot disable yourself\n  hint: ask another admin")
         changed = await self._database.write(
             lambda db: user_store.change_user(db, id, quotas, off, by=by.user, at=self._clock())
         )
         if changed["off"]:
-            for token in await self.tokens(id):
+            for token in await self._database.read(lambda db: user_store.list_tokens(db, id)):
                 self._disconnect(token["id"])
         return changed
-
-    async def tokens(self, user: int) -> list[Row]:
-        return await self._database.read(lambda db: user_store.list_tokens(db, user))
-
-    async def add_token(
-        self, by: Principal, user: int, *, scopes: Iterable[str], label: str, age: float | None
-    ) -> IssuedToken:
-        options: dict[str, Any] = {"scopes": scopes, "label": label, "age": age, "limits": self._limits}
-        return await self._database.write(
-            lambda db: user_store.add_token(db, user, **options, by=by.user, at=self._clock())
-        )
 
     async def revoke(self, by: Principal, id: int) -> None:
         """Revokes a token and disconnects its listeners."""
         await self._database.write(lambda db: user_store.revoke_token(db, id, self._clock(), by=by.user))
         self._disconnect(id)
-
-    async def audit(self, by: Principal, *, before: int | None = None, limit: int = 100) -> list[Row]:
-        """Reads the audit log: all entries for an administrator, otherwise those of the user."""
-        user = None if by.may(ADMIN) else by.user
-        return await self._database.read(lambda db: journal.read_audit_log(db, user=user, before=before, limit=limit))
 
     def _write_later(self, work: Callable[[Connection], Any]) -> None:
         """Writes without waiting; failures are logged."""

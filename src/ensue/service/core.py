@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import Field
 
 from ensue.errors import EventError, ServiceError
 from ensue.service.budgets import ResourceQuotas
@@ -44,16 +45,11 @@ class PublishResult:
     """The outcome of a publish request; its events are committed."""
 
     accepted: int
-    repeated: int  # dropped by producer and sequence
-    bad: int  # rejected
-    late: int  # older than the watermark: counted, not matched
+    repeated: Annotated[int, Field(description="duplicates, by producer and sequence")]
+    bad: Annotated[int, Field(description="rejected events, see /events/bad")]
+    late: Annotated[int, Field(description="events behind the watermark: counted, not matched")]
     position: int  # of the batch that contains them; 0: no new events
-    notifications: int = 0  # of all events of the batch
-
-    def as_dict(self) -> dict[str, int]:
-        counts = asdict(self)
-        del counts["notifications"]
-        return counts
+    notifications: Annotated[int, Field(exclude=True)] = 0  # of all events of the batch
 
 
 @dataclass(slots=True)
@@ -141,7 +137,6 @@ class ServiceCore:
         return done
 
     def load(self, db: Connection) -> None:
-        """Resumes from the state in the file."""
         self._look_at_disk()
         self.matching.load(db)
         recent = event_batches.read_recent_events(db, self.columns.arrow, RECENT_EVENTS)
@@ -221,7 +216,6 @@ class ServiceCore:
         return outcomes
 
     def _process(self, db: Connection, requests: list[PublishRequest]) -> list[PublishResult]:
-        """Processes requests in their own savepoint."""
         with savepoint(db, "offers"):
             results: list[PublishResult] = self.job(lambda db: self._match_and_store(db, requests))(db)
         return results

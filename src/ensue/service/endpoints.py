@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+from pydantic import SecretStr
+
 from ensue.errors import ServiceError, did_you_mean
 
 T = TypeVar("T")
@@ -15,23 +17,6 @@ DEFAULT_PORTS = {"kafka": 9092, "mqtt": 1883, "nats": 4222}
 _PATHS = {"kafka": "topic", "mqtt": "topic", "nats": "subject", "folder": "path"}
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SecretText:
-    """A password or token that is masked in `repr`.
-
-    >>> SecretText("hunter2")
-    Secret(***)
-    """
-
-    _value: str
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +40,8 @@ class BrokerAccess:
 
     servers: tuple[ServerAddress, ...]
     username: str | None = None
-    password: SecretText | None = None
-    token: SecretText | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
     mechanism: str | None = None
     tls: bool = False
     ca: str | None = None
@@ -64,7 +49,6 @@ class BrokerAccess:
 
     @property
     def shown(self) -> str:
-        """The servers as text."""
         return ", ".join(map(str, self.servers))
 
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -74,8 +58,8 @@ class BrokerAccess:
     def without_secrets(self, text: str) -> str:
         """Masks the credentials in a text of the broker."""
         for secret in (self.password, self.token):
-            if secret is not None and secret.reveal():
-                text = text.replace(secret.reveal(), "***")
+            if secret is not None:
+                text = text.replace(secret.get_secret_value(), "***")
         return text
 
 
@@ -161,7 +145,6 @@ class ConfigReader:
         return self._read(name, default, read, f"a whole number, at least {least}")
 
     def seconds(self, name: str, default: float) -> float:
-        """A number of seconds above 0."""
 
         def read(value: Any) -> float | None:
             try:
@@ -182,14 +165,14 @@ class ConfigReader:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         return self._read(name, False, lambda v: words.get(str(v).lower()), "true or false")
 
-    def secret(self, name: str) -> SecretText | None:
+    def secret(self, name: str) -> SecretStr | None:
         """A string that never appears in errors."""
         value = self._take(name)
         if value is None:
             return None
         if not isinstance(value, str) or not value:
             raise ServiceError(f"{self._what}: '{name}' cannot be used\n  hint: a text")
-        return SecretText(value)
+        return SecretStr(value)
 
     def servers(self, name: str, port: int, *, several: bool) -> tuple[ServerAddress, ...]:
         """Hosts, each with its own or the default port."""
@@ -203,7 +186,6 @@ class ConfigReader:
         return tuple(self._server(name, str(part).strip(), port, hint) for part in parts)
 
     def access(self, kind: str, *, mechanisms: bool = False, token: bool = False) -> BrokerAccess:
-        """The address of the broker and the credentials."""
         several = kind != "mqtt"
         tls = self.flag("tls")
         port = 8883 if tls and kind == "mqtt" else DEFAULT_PORTS[kind]
@@ -232,7 +214,6 @@ class ConfigReader:
         return parsed
 
     def done(self) -> None:
-        """Rejects unknown keys."""
         for name in self._config:
             if name not in self._known:
                 hint = did_you_mean(name, self._known)

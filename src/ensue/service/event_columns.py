@@ -6,12 +6,13 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import PlainSerializer
 
 from ensue.backends.live_backend import LiveEventReader, build_source, parse_watermark_delay
 from ensue.cached import cached_property
@@ -170,6 +171,9 @@ def format_time(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
     except (ValueError, OverflowError):  # years beyond Python's range, which Arrow supports
         return f"{np.datetime64(int(seconds), 's')}Z"
+
+
+EpochTime = Annotated[float, PlainSerializer(format_time, return_type=str)]  # seconds since 1970, a text in JSON
 
 
 def _type(name: str, text: str) -> pa.DataType:

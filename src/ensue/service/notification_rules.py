@@ -255,17 +255,14 @@ class TransactionOutput:
         self.ahead = False  # the matcher has processed events of an unfinished job
 
     def add(self, notifications: Sequence[Notification]) -> int:
-        """Adds notifications; returns how many."""
         self.notifications += notifications
         return len(notifications)
 
     def mark(self) -> tuple[int, int]:
-        """Marks the beginning of a job."""
         self.ahead = False
         return len(self.notifications), len(self.events)
 
     def discard_after(self, mark: tuple[int, int]) -> None:
-        """Discards the output of a failed job."""
         del self.notifications[mark[0] :], self.events[mark[1] :]
 
     def take(self) -> tuple[list[Notification], list[pa.Table]]:

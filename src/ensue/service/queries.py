@@ -26,11 +26,11 @@ from ensue.runtime.stage import StageInput
 from ensue.service.errors import NotFoundError
 from ensue.service.event_columns import EventColumns, to_json_values
 from ensue.service.notification_rules import encode_matches
-from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal, outbox, subscription_store, target_store
 from ensue.service.store.event_batches import get_last_position, get_stored_bytes, read_recent_events
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
+from ensue.service.store.user_store import get_user_limits
 from ensue.service.subscription_catalog import SubscriptionRequest, UserSubscription
 from ensue.vector.event_table import sort_events
 from ensue.vector.geo_regions import build_region, normalize_region
@@ -65,22 +65,15 @@ class _OverTimeError(Exception):
 
 
 def run_trial(
-    db: Connection,
-    columns: EventColumns,
-    limits: ServiceLimits,
-    request: SubscriptionRequest,
-    change: SubscriptionChange,
-    since: float | None,
+    db: Connection, service: "Service", request: SubscriptionRequest, change: SubscriptionChange, since: float | None
 ) -> TrialResult:
-    """Runs a subscription over the stored events."""
+    columns, limits = service.columns, get_user_limits(db, request.user, service.limits)
     events = read_recent_events(db, columns.arrow, limits.trial_events, since)
     if since is not None and events.num_rows:
         events = events.filter(pa.array(columns.seconds(events) >= since))
     log = MemoryLog()
     options = {"language": change.language, "regions": change.regions}
     log.append([SubscriptionChange.add(_TRIED, change.text or "", **options)])
-    subscription_set = compile_subscription_set(SubscriptionsSpec(log, 1), columns.source)
-    began = time.monotonic()
 
     def progress(done: int, total: int) -> None:
         if done < total and time.monotonic() - began > limits.trial_seconds:
@@ -90,6 +83,8 @@ def run_trial(
     matches: pa.Table | None = None
     bounds = Limits(max_matches=limits.trial_matches, memory=max(LEAST, limits.memory_per_user))
     while matches is None:
+        subscription_set = compile_subscription_set(SubscriptionsSpec(log, 1), columns.source)
+        began = time.monotonic()
         try:
             ordered = sort_events(events, columns.shape)
             matcher = SubscriptionMatcher(subscription_set, bounds, version=1)
@@ -99,8 +94,6 @@ def run_trial(
             cut = "too slow" if isinstance(error, _OverTimeError) else "too many matches"
             cut += f": only the newest {rows:,} events were used"
             events = events.slice(events.num_rows - rows)
-            subscription_set = compile_subscription_set(SubscriptionsSpec(log, 1), columns.source)
-            began = time.monotonic()
     times = columns.seconds(events) if events.num_rows else None
     span = (None, None) if times is None else (float(times.min()), float(times.max()))
     newest = matches.slice(max(0, matches.num_rows - SHOWN_MATCHES))
@@ -130,10 +123,10 @@ def _bars(matches: pa.Table, columns: EventColumns, begin: float | None, end: fl
     return tuple(np.bincount(bars.clip(0, HISTOGRAM_BARS - 1), minlength=HISTOGRAM_BARS).tolist())
 
 
-def report_why_not(
-    db: Connection, columns: EventColumns, limits: ServiceLimits, subscription: UserSubscription, now: float | None
-) -> dict[str, Any]:
+def report_why_not(db: Connection, service: "Service", subscription: UserSubscription) -> dict[str, Any]:
     """Reports how far recent events got in a subscription, and which part rejected them."""
+    columns, now = service.columns, service.core.matching.now
+    limits = get_user_limits(db, subscription.user, service.limits)
     events = sort_events(read_recent_events(db, columns.arrow, limits.why_not_events), columns.shape)
     report = explain_missing_match(
         events, columns.shape, subscription.text, subscription.regions,
@@ -144,7 +137,6 @@ def report_why_not(
 
 
 def explain_subscription(columns: EventColumns, subscription: UserSubscription) -> str:
-    """Explains how one subscription is executed."""
     alone = Subscriptions(**columns.subscriptions())
     regions, language = dict(subscription.regions), subscription.language
     alone.add(subscription.name, subscription.text, regions=regions, language=language)
@@ -191,7 +183,6 @@ def read_track(
 
 
 def read_replay(db: Connection, columns: EventColumns, number: int, user: int) -> dict[str, Any]:
-    """Returns a notification with the tracks of its objects."""
     notification = outbox.get_notification(db, number)
     if notification is None or notification.user != user:
         raise NotFoundError(f"there is no notification {number}")
@@ -207,7 +198,6 @@ def read_replay(db: Connection, columns: EventColumns, number: int, user: int) -
 
 
 def report_health(db: Connection, service: "Service") -> dict[str, Any]:
-    """Reports state, load, lag and pending deliveries of a service."""
     core = service.core
     now = time.time()
     totals = read_counters(db, SERVICE_COUNTERS)
@@ -257,9 +247,12 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
 
 
 def list_problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
-    """Lists the problems of a service, or those of one user."""
     core = service.core
-    problems = [*_stream_problems(service, user), *_list_paused(db, user)]
+    problems = _stream_problems(service, user)
+    paused = subscription_store.count_paused_by_service(db, user)  # not by their users
+    if paused:
+        detail = f"{paused:,} subscriptions were paused because they exceeded a limit"
+        problems.append(_problem("paused", detail, "see its reason; change it, then resume it"))
     if user is not None:
         return problems
     for source in service.sources:
@@ -295,15 +288,6 @@ def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str
             hint = "stop the service, and start it once with --reset-watermark"
             problems.append(_problem("watermark", detail, hint))
     return problems
-
-
-def _list_paused(db: Connection, user: int | None) -> list[dict[str, str]]:
-    """Subscriptions paused by the service, not by their users."""
-    count = subscription_store.count_paused_by_service(db, user)
-    if not count:
-        return []
-    detail = f"{count:,} subscriptions were paused because they exceeded a limit"
-    return [_problem("paused", detail, "see its reason; change it, then resume it")]
 
 
 def _problem(kind: str, detail: str, hint: str | None = None) -> dict[str, str]:

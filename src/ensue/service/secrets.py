@@ -54,12 +54,10 @@ def new_secret() -> str:
 
 
 def encode_secrets(secrets: Sequence[SigningSecret]) -> list[dict[str, Any]]:
-    """Converts secrets to JSON objects."""
     return [{"secret": secret.text, "until": secret.until} for secret in secrets]
 
 
 def decode_secrets(objects: Sequence[Mapping[str, Any]]) -> tuple[SigningSecret, ...]:
-    """Reads secrets from JSON objects."""
     return tuple(SigningSecret(each["secret"], each.get("until")) for each in objects)
 
 
@@ -78,7 +76,6 @@ def rotate_secrets(secrets: Sequence[SigningSecret], fresh: str, now: float, kee
 
 
 def select_valid(secrets: Sequence[SigningSecret], now: float) -> tuple[SigningSecret, ...]:
-    """The secrets that are valid now."""
     return tuple(each for each in secrets if each.until is None or each.until > now)
 
 

@@ -18,7 +18,7 @@ from ensue.service import queries
 from ensue.service.core import PublishRequest, PublishResult, ServiceCore
 from ensue.service.delivery.dispatcher import Dispatcher
 from ensue.service.delivery.open_sinks import SinkRegistry
-from ensue.service.errors import IntakeStoppedError, NotFoundError
+from ensue.service.errors import IntakeStoppedError
 from ensue.service.event_columns import EventColumns
 from ensue.service.intake import Intake, event_limit_error, preview_payload
 from ensue.service.matching.in_process import InProcessBackend
@@ -32,13 +32,14 @@ from ensue.service.store import journal, outbox, subscription_store
 from ensue.service.store.database import Database, FileLock
 from ensue.service.store.outbox import Notification
 from ensue.service.store.target_store import get_target
-from ensue.service.store.user_store import get_local_user, get_user_limits
+from ensue.service.store.user_store import get_local_user
 from ensue.service.subscription_catalog import (
     QueryArguments,
     SubscriptionArguments,
     SubscriptionChanges,
     SubscriptionRequest,
     TargetArgument,
+    TargetRequest,
     UserSubscription,
     compute_expiry,
 )
@@ -360,10 +361,12 @@ class Service:
         **options: Any,
     ) -> SubscriptionRequest:
         """Builds the request for a subscription, with the arguments of `subscribe`; checks its targets."""
-        request = SubscriptionRequest.build(self._user(user), text, expires, targets, **options)
-        for target in request.targets:
+        requested = tuple(map(TargetRequest.build, targets))
+        for target in requested:
             await self.sinks.check(target.kind, target.config, trusted=trusted)
-        return request
+        given = {name: value for name, value in options.items() if value is not None}
+        owner, expiry = self._user(user), compute_expiry(expires)
+        return SubscriptionRequest(owner, text=text, expires=expiry, targets=requested, **given)
 
     async def subscribe(
         self,
@@ -380,9 +383,7 @@ class Service:
         `idempotency_key` returns the subscription of the first request.
         """
         request = await self.build_request(text, user=user, **arguments)
-        parts = {**arguments, "text": text, "targets": request.targets, "expires": None}  # it may be relative
-        parts_text = repr(sorted((name, repr(value)) for name, value in parts.items() if value is not None))
-        digest = journal.compute_digest(parts_text.encode())
+        digest = journal.compute_digest(repr(replace(request, expires=None)).encode())  # it may be relative
         catalog = self.core.catalog
 
         def run(db: Connection) -> UserSubscription:
@@ -441,10 +442,7 @@ class Service:
         return await self.do(lambda db: self.core.catalog.cancel(db, id, owner, reason))
 
     async def subscription(self, id: int, *, user: int | None = None) -> UserSubscription:
-        row = await self.look(lambda db: subscription_store.get_subscription(db, id))
-        if row is None or row["user"] != self._user(user):
-            raise NotFoundError(f"there is no subscription {id}")
-        return UserSubscription.from_row(row)
+        return await self.look(lambda db: self.core.catalog.get_own(db, id, self._user(user)))
 
     async def subscriptions(
         self, *, state: str | None = None, after: int = 0, limit: int = 1_000, user: int | None = None
@@ -472,9 +470,7 @@ class Service:
         owner = self._user(user)
 
         def find(db: Connection) -> str:
-            row = get_target(db, target)
-            if row.user != owner:
-                raise NotFoundError(f"there is no target {target}")
+            row = get_target(db, target, owner)
             known = decode_secrets(json.loads(row.secrets))
             if not known:
                 raise ServiceError(f"target {target} is of kind {row.kind}: its deliveries are not signed")
@@ -544,23 +540,12 @@ class Service:
         wanted = await self.build_request(text, user=user, **query)
         request, change, _ = await self.do(lambda db: self.core.catalog.check(db, wanted))
         begin = self.columns.parse_time(since, "since")
-
-        def run(db: Connection) -> TrialResult:
-            limits = get_user_limits(db, request.user, self.limits)
-            return queries.run_trial(db, self.columns, limits, request, change, begin)
-
-        return await self.look(run)
+        return await self.look(lambda db: queries.run_trial(db, self, request, change, begin))
 
     async def why_not(self, id: int, *, user: int | None = None) -> dict[str, Any]:
         """Reports how far recent events got in a subscription, and which part rejected them."""
         row = await self.subscription(id, user=user)
-
-        def run(db: Connection) -> dict[str, Any]:
-            limits = get_user_limits(db, row.user, self.limits)
-            now = self.core.matching.now
-            return queries.report_why_not(db, self.columns, limits, row, now)
-
-        return await self.look(run)
+        return await self.look(lambda db: queries.report_why_not(db, self, row))
 
     async def explain(self, id: int | None = None, *, user: int | None = None) -> str:
         """Explains how a subscription, or the whole set, is executed."""

@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from sqlite3 import Connection
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import PlainSerializer, TypeAdapter
 
 from ensue.backends.live_backend import build_empty_tables
 from ensue.errors import EventError, ServiceError, StateError, did_you_mean
@@ -85,7 +86,8 @@ def _limit(name: str, value: Any, default: Any) -> Any:
 class StreamDescription:
     """The columns of a service's events and their roles."""
 
-    columns: tuple[tuple[str, str], ...]  # name, Arrow type
+    # The Arrow types by name; an object in JSON.
+    columns: Annotated[tuple[tuple[str, str], ...], PlainSerializer(dict, return_type=dict[str, str])]
     time: str | tuple[str, str]
     type: str | None = None
     order: tuple[str, ...] = ()
@@ -120,13 +122,7 @@ class StreamDescription:
 
     @classmethod
     def read(cls, text: str) -> "StreamDescription":
-        stored = json.loads(text)
-        stored["columns"] = tuple(map(tuple, stored["columns"]))
-        stored["order"] = tuple(stored["order"])
-        for name in ("time", "location"):
-            if isinstance(stored[name], list):
-                stored[name] = tuple(stored[name])
-        return cls(**stored)
+        return TypeAdapter(cls).validate_json(text)
 
 
 def missing_schema_error(path: str) -> ServiceError:

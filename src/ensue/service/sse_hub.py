@@ -6,6 +6,7 @@ listeners have a bounded buffer: one that is too slow is disconnected, and resum
 
 import asyncio
 import logging
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from enum import Enum
 
@@ -23,8 +24,7 @@ STALL_SECONDS = 60.0  # seconds after which an unfinished write disconnects the 
 _TICK = 5.0
 
 EncodedNotification = tuple[Notification, bytes]  # a notification and its frame
-
-
+_Group = tuple[int | None, int | None]  # a subscription, or a user, or neither
 OutboxReader = Callable[[int, int], Awaitable[OutboxPage]]  # (after, limit)
 
 
@@ -34,7 +34,6 @@ class DisconnectReason(Enum):
     slow = "too slow: more notifications are waiting than the buffer holds"
     revoked = "the token was revoked, or has expired, or the session has ended"
     stopped = "the service is shutting down"
-    gone = "the client has disconnected"
 
 
 class DisconnectedError(Exception):
@@ -45,24 +44,18 @@ class DisconnectedError(Exception):
         self.why = why
 
 
-class _State(Enum):
-    behind = 0  # reads the outbox, ignores new notifications
-    joining = 1  # buffers new notifications, reads the last page
-    live = 2
-
-
 class NotificationListener:
     """A listener to the notifications of a user, of a subscription, or of all users."""
 
     __slots__ = (
-        "_all", "_beat_due", "_buffer", "_first", "_known", "_most", "_read", "_started", "_state",
-        "_waiter", "abort", "after", "credential", "remote", "subscription", "user", "why",
-        "writing", "written",
+        "_beat_due", "_buffer", "_hub", "_known", "_missed", "_most", "_read", "_started", "_woken",
+        "abort", "after", "credential", "live", "remote", "subscription", "user", "why", "writing",
+        "written",
     )  # fmt: skip
 
     def __init__(
         self,
-        listeners: "SseHub",
+        hub: "SseHub",
         read: OutboxReader,
         after: int | None,
         *,
@@ -74,40 +67,32 @@ class NotificationListener:
     ) -> None:
         self.user, self.subscription = user, subscription
         self.credential = credential  # the token or session that must stay valid
-        self.after = 0 if after is None else after  # the token for resuming
+        self.after = after or 0  # the token for resuming
         self.abort: Callable[[], None] | None = None  # closes the connection
         self.writing = False  # a write is pending: the client does not read
         self.written = 0.0  # start of the last write
         self.remote = remote  # disconnected when slow
         self.why: DisconnectReason | None = None  # set when disconnected
-        self._all, self._read, self._most = listeners, read, most
+        self.live = False  # it has caught up with the outbox
+        self._hub, self._read, self._most = hub, read, most
         self._started = after is not None
-        self._state = _State.behind if self._started else _State.joining
         self._buffer: list[EncodedNotification] = []
-        self._waiter: asyncio.Future[None] | None = None
+        self._missed = False  # the buffer was full: the outbox has more
         self._known = 0  # read up to this number; earlier dispatches are duplicates
-        self._first: int | None = None  # first one buffered before the start was known
+        self._woken = asyncio.Event()
         self._beat_due = False
 
     def push(self, posted: EncodedNotification) -> None:
-        """Buffers a notification unless the listener still reads the outbox."""
-        if self._state is _State.behind or self.why is not None:
+        """Buffers a notification; a full buffer disconnects a remote listener that has caught up."""
+        if self.why is not None or posted[0].number <= self._known:
             return
-        if posted[0].number <= self._known:
-            return
-        if len(self._buffer) >= self._most:
-            if self.remote and self._state is _State.live:
-                self.cut(DisconnectReason.slow)
-            else:  # it reads the outbox again
-                self._first = self._buffer[0][0].number if self._buffer else posted[0].number
-                self._state = _State.behind
-                self._buffer = []
-                self.wake()
-            return
-        self._buffer.append(posted)
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if len(self._buffer) < self._most:
+            self._buffer.append(posted)
+        elif self.remote and self.live:
+            self.cut(DisconnectReason.slow)
+        else:
+            self._missed, self.live = True, False
+        self._woken.set()
 
     def cut(self, why: DisconnectReason) -> None:
         """Disconnects the listener: `take` raises an error."""
@@ -115,12 +100,12 @@ class NotificationListener:
             self.why = why
             if self.writing and self.abort is not None:
                 self.abort()
-            self.wake()
+            self._woken.set()
 
     @property
-    def live(self) -> bool:
-        """Whether the listener has caught up with the outbox."""
-        return self._state is _State.live
+    def group(self) -> _Group:
+        """Whose notifications it gets."""
+        return (self.subscription, None if self.subscription is not None else self.user)
 
     @property
     def lag(self) -> int:
@@ -129,70 +114,51 @@ class NotificationListener:
 
     def request_heartbeat(self) -> None:
         self._beat_due = True
-        self.wake()
-
-    def wake(self) -> None:
-        """Wakes a pending `take`."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._woken.set()
 
     async def begin(self) -> None:
         """Determines the number after which a new listener starts."""
         if not self._started:
             newest = (await self._read(0, 0)).newest
-            if self._buffer:
-                self._first = self._buffer[0][0].number
-            self.after = newest if self._first is None else min(newest, self._first - 1)
-            self._known = self.after
-            self._started = True
-            if self._state is _State.joining:
-                self._state = _State.live
+            self.after = self._known = min([newest, *(posted[0].number - 1 for posted in self._buffer[:1])])
+            self._started, self.live = True, not self._missed
 
     async def take(self) -> list[EncodedNotification]:
         """Waits for the next notifications; an empty list is a heartbeat."""
-        if not self._started:
-            await self.begin()
+        await self.begin()
         while self.why is None:
-            if self._state is not _State.live:
-                page = await self._read_page()
-                if page:
-                    self.after = page[-1][0].number
-                    return page
-            elif self._buffer:
+            if self.live:
                 taken, self._buffer = self._buffer, []
+            else:
+                taken = await self._read_page()
+            if taken:
                 self.after = taken[-1][0].number
                 return taken
-            elif self._beat_due:
-                self._beat_due = False
-                self.after = max(self.after, self._all.newest)
-                return []
-            else:
-                self._waiter = asyncio.get_running_loop().create_future()
-                await self._waiter
-                self._waiter = None
+            if self.live and not self._buffer:
+                if self._beat_due:
+                    self._beat_due = False
+                    self.after = max(self.after, self._hub.newest)
+                    return []
+                self._woken.clear()
+                await self._woken.wait()
         raise DisconnectedError(self.why)
 
     async def _read_page(self) -> list[EncodedNotification]:
-        """Reads a page of the outbox; a short page is the last before the listener is live.
+        """Reads a page of the outbox; after a short page the listener is live.
 
-        It buffers dispatches before the last page is read, so nothing is missed. Duplicates are
+        What is dispatched while the page is read is buffered, so nothing is missed. Duplicates are
         dropped here or in `push`, because a commit can be read before it is dispatched.
         """
+        self._buffer, self._missed = [], False
         page = await self._read(self.after, PAGE_SIZE)
         if self.after < page.floor or self.after > page.newest:
-            self._state, self._buffer = _State.behind, []
-            self._all.resyncs += 1
+            self._hub.resyncs += 1
             notice = create_resync(page.floor)
-            self.after = page.floor
             return [(notice, notice.frame)]
-        if len(page.notifications) == PAGE_SIZE:
-            self._state, self._buffer = _State.behind, []
-        elif self._state is _State.behind:
-            self._state = _State.joining
-        else:
+        if len(page.notifications) < PAGE_SIZE and not self._missed:
             self._known = page.notifications[-1].number if page.notifications else self.after
             self._buffer = [posted for posted in self._buffer if posted[0].number > self._known]
-            self._state = _State.live
+            self.live = True
         return [(notification, notification.frame) for notification in page.notifications]
 
 
@@ -201,10 +167,9 @@ class SseHub:
 
     def __init__(self, limits: ServiceLimits) -> None:
         self._limits = limits
-        self._everybody: set[NotificationListener] = set()
-        self._users: dict[int, set[NotificationListener]] = {}
-        self._subscriptions: dict[int, set[NotificationListener]] = {}
-        self._remote: dict[int, int] = {}  # remote listeners by user
+        # The listeners of (subscription, None), of (None, user), and of all users.
+        self._groups: defaultdict[_Group, set[NotificationListener]] = defaultdict(set)
+        self._remote: Counter[int] = Counter()  # remote listeners by user
         self._beating: asyncio.Task[None] | None = None
         self._closed = False
         # The valid tokens and sessions.
@@ -215,19 +180,14 @@ class SseHub:
         self.resyncs = 0
 
     def dispatch(self, notifications: Sequence[Notification]) -> None:
-        """Passes notifications to their listeners."""
         for notification in notifications:
-            users = self._users.get(notification.user)
-            narrow = self._subscriptions.get(notification.subscription)
-            if users or narrow or self._everybody:
+            groups = (None, notification.user), (notification.subscription, None), (None, None)
+            listeners = [each for group in groups for each in self._groups.get(group, ())]
+            if listeners:
                 posted = (notification, notification.frame)
-                for listener in users or ():
-                    listener.push(posted)
-                for listener in narrow or ():
+                for listener in listeners:
                     if listener.user is None or listener.user == notification.user:
                         listener.push(posted)
-                for listener in self._everybody:
-                    listener.push(posted)
         if notifications:
             self.newest = notifications[-1].number
 
@@ -263,10 +223,10 @@ class SseHub:
             self, read, after, user=user, subscription=subscription, credential=credential,
             most=(remote or self._limits).buffer, remote=remote is not None,
         )  # fmt: skip
-        self._get_group(listener).add(listener)
+        self._groups[listener.group].add(listener)
         self.count += 1
         if remote is not None and user is not None:
-            self._remote[user] = self._remote.get(user, 0) + 1
+            self._remote[user] += 1
             if self._beating is None:
                 self._beating = asyncio.get_running_loop().create_task(self._beat())
         if self._closed:
@@ -274,48 +234,37 @@ class SseHub:
         return listener
 
     def leave(self, listener: NotificationListener) -> None:
-        group = self._get_group(listener)
+        group = self._groups.get(listener.group, set())
         if listener in group:
             group.discard(listener)
             self.count -= 1
             if listener.remote and listener.user is not None:
                 self._remote[listener.user] -= 1
-                if not self._remote[listener.user]:
-                    del self._remote[listener.user]
             if listener.why is not None:
                 self.disconnects[listener.why] += 1
-        if not group and listener.subscription is not None:
-            del self._subscriptions[listener.subscription]
-        elif not group and listener.user is not None:
-            del self._users[listener.user]
+        if not group:
+            self._groups.pop(listener.group, None)
 
     def __iter__(self) -> Iterator[NotificationListener]:
-        return iter(self._all())
+        return iter([listener for group in self._groups.values() for listener in group])
 
     @property
     def slow(self) -> int:
-        """Number of listeners disconnected because they were too slow."""
         return self.disconnects[DisconnectReason.slow]
-
-    @property
-    def lag(self) -> int:
-        """Number of buffered notifications of all listeners."""
-        return sum(listener.lag for listener in self._all())
 
     def connections(self, user: int) -> int:
         """Number of remote listeners of a user."""
-        return self._remote.get(user, 0)
+        return self._remote[user]
 
     def revoke(self, credential: int | bytes) -> None:
         """Disconnects the listeners of a token or session."""
-        for listener in self._all():
+        for listener in self:
             if listener.credential == credential:
                 listener.cut(DisconnectReason.revoked)
 
     def close(self) -> None:
-        """Disconnects all present and future listeners."""
         self._closed = True
-        for listener in self._all():
+        for listener in self:
             listener.cut(DisconnectReason.stopped)
         if self._beating is not None:
             self._beating.cancel()
@@ -335,17 +284,6 @@ class SseHub:
                 "  hint: try again later, or poll GET /api/v1/notifications",
             )
 
-    def _get_group(self, listener: NotificationListener) -> set[NotificationListener]:
-        if listener.subscription is not None:
-            return self._subscriptions.setdefault(listener.subscription, set())
-        if listener.user is not None:
-            return self._users.setdefault(listener.user, set())
-        return self._everybody
-
-    def _all(self) -> list[NotificationListener]:
-        groups = (*self._users.values(), *self._subscriptions.values(), self._everybody)
-        return [listener for group in groups for listener in group]
-
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -359,7 +297,7 @@ class SseHub:
 
     def check_listeners(self, now: float, standing: Container[int | bytes] | None) -> None:
         """Disconnects stalled and unauthorized listeners, and sends heartbeats to silent ones."""
-        for listener in self._all():
+        for listener in self:
             if not listener.remote:
                 continue
             credential = listener.credential

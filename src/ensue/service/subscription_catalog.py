@@ -9,17 +9,19 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sqlite3 import Connection, Row
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
+
+from pydantic import Field
 
 from ensue.api import Subscriptions
 from ensue.errors import EnsueError, QueryError, ServiceError
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.service import secrets
 from ensue.service.errors import ConflictError, NotFoundError, OverLimitError
-from ensue.service.event_columns import EventColumns, format_time
+from ensue.service.event_columns import EpochTime, EventColumns
 from ensue.service.matching.match_backend import MatchBackend
 from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
 from ensue.service.settings import ServiceLimits
@@ -39,23 +41,22 @@ class UserSubscription:
     user: int
     name: str
     text: str
-    state: str  # active, paused, ended
+    state: Annotated[str, Field(description="active, paused or ended")]
     language: str | None = None
     regions: Mapping[str, str] = field(default_factory=dict)
     template: str | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     quiet: float | None = None  # seconds of the stream's time
-    reason: str | None = None
-    created: float = 0.0
-    changed: float = 0.0
-    started: Mapping[str, Any] | None = None  # moment, at
-    expires: float | None = None
+    reason: Annotated[str | None, Field(description="why it was paused or has ended")] = None
+    created: EpochTime = 0.0
+    changed: EpochTime = 0.0
+    started: Annotated[Mapping[str, Any] | None, Field(description="time of the stream, and of the clock")] = None
+    expires: EpochTime | None = None
     warnings: tuple[str, ...] = ()
-    repeated: bool = False  # answered from the idempotency key
+    repeated: Annotated[bool, Field(exclude=True)] = False  # answered from the idempotency key
 
     @classmethod
     def from_row(cls, row: Row, **more: Any) -> "UserSubscription":
-        """Builds a subscription from a row of the table."""
         template = json.loads(row["template"]) if row["template"] else {}
         return cls(
             row["id"], row["user"], row["name"], row["text"], row["state"], row["language"],
@@ -64,14 +65,6 @@ class UserSubscription:
             json.loads(row["started"]) if row["started"] else None, row["expires"], **more,
         )  # fmt: skip
 
-    def as_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        del values["repeated"]
-        for name in ("created", "changed", "expires"):
-            if values[name] is not None:
-                values[name] = format_time(values[name])
-        return values | {"warnings": list(self.warnings)}
-
 
 @dataclass(frozen=True, slots=True)
 class TargetRequest:
@@ -79,6 +72,14 @@ class TargetRequest:
 
     kind: str
     config: Mapping[str, Any]
+
+    @classmethod
+    def build(cls, target: "TargetArgument") -> "TargetRequest":
+        """Builds a request from an argument: the configuration is nested under `config`, or beside `kind`."""
+        if isinstance(target, TargetRequest):
+            return target
+        beside = {name: value for name, value in target.items() if name != "kind"}
+        return cls(target["kind"], dict(target.get("config", beside)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +97,6 @@ class SubscriptionRequest:
     expires: float | None = None  # seconds since 1970
     targets: Sequence[TargetRequest] = ()
     title: str = "subscription"  # prefix of the default name
-
-    @classmethod
-    def build(
-        cls,
-        user: int,
-        text: str | None,
-        expires: datetime | float | None,
-        targets: "Iterable[TargetArgument]",
-        **options: Any,
-    ) -> "SubscriptionRequest":
-        """Builds a request from the arguments of a call; None is the default of an option."""
-        requested = tuple(
-            t if isinstance(t, TargetRequest) else TargetRequest(t["kind"], _target_config(t)) for t in targets
-        )
-        options = {name: value for name, value in options.items() if value is not None}
-        return cls(user, text=text, expires=compute_expiry(expires), targets=requested, **options)
 
 
 TargetArgument = Mapping[str, Any] | TargetRequest
@@ -146,13 +131,6 @@ class SubscriptionChanges(TypedDict, total=False):
     language: str | None
     expires: datetime | float | None
     quiet: float | None
-
-
-def _target_config(target: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a target, either nested under `config` or beside `kind`."""
-    if "config" in target:
-        return dict(target["config"])
-    return {name: value for name, value in target.items() if name != "kind"}
 
 
 def compute_expiry(expires: datetime | float | None) -> float | None:
@@ -210,10 +188,7 @@ class SubscriptionCatalog:
         self._reading = Subscriptions(**columns.subscriptions())
 
     def subscribe(self, db: Connection, request: SubscriptionRequest) -> UserSubscription:
-        """Adds a subscription."""
-        added = self.subscribe_all(db, [request])[0]
-        journal.record_action(db, request.user, "subscribe", f"subscription {added.id}", added.name)
-        return added
+        return self.subscribe_all(db, [request])[0]
 
     def subscribe_all(self, db: Connection, several: Sequence[SubscriptionRequest]) -> list[UserSubscription]:
         """Adds all subscriptions or none, as one version of the set."""
@@ -237,10 +212,7 @@ class SubscriptionCatalog:
                     outcomes.append(self._add(db, request, known_regions))
             except EnsueError as error:
                 outcomes.append(error)
-        added = self._begin_all(db, [each for each in outcomes if not isinstance(each, Exception)])
-        for new in added:
-            journal.record_action(db, user, "subscribe", f"subscription {new.id}", new.name)
-        started = iter(added)
+        started = iter(self._begin_all(db, [each for each in outcomes if not isinstance(each, Exception)]))
         return [each if isinstance(each, Exception) else next(started) for each in outcomes]
 
     def _get_regions(self, db: Connection, user: int) -> dict[str, str]:
@@ -253,7 +225,7 @@ class SubscriptionCatalog:
         id = self._insert(db, request, change)
         for target in request.targets:
             self._add_target(db, id, request.user, target.kind, target.config)
-        self._require_quotas(db, {request.user})
+        self._require_quotas(db, request.user)
         return replace(change, name=str(id)), tuple(warnings)
 
     def _begin_all(self, db: Connection, added: Sequence[_Added]) -> list[UserSubscription]:
@@ -265,6 +237,7 @@ class SubscriptionCatalog:
         for change, warnings in added:
             self._begin(db, int(change.name))
             subscription = self.get_own(db, int(change.name), None)
+            journal.record_action(db, subscription.user, "subscribe", f"subscription {change.name}", subscription.name)
             started.append(replace(subscription, warnings=warnings))
         return started
 
@@ -308,10 +281,8 @@ class SubscriptionCatalog:
     def _insert(self, db: Connection, request: SubscriptionRequest, change: SubscriptionChange) -> int:
         name, now = request.name or "", self.clock()
         columns = {
-            "user": request.user, "text": request.text, "language": change.language,
-            "regions": json.dumps(dict(change.regions)), "quiet": request.quiet,
-            "template": _encode_template(request.template, request.values), "created": now,
-            "changed": now, "expires": request.expires, "corners": count_corners(change),
+            "user": request.user, "quiet": request.quiet, "created": now, "changed": now,
+            "expires": request.expires, **_query_columns(request, change, request.template, request.values),
         }  # fmt: skip
         try:
             id = subscription_store.add_subscription(db, name=name or _NAMELESS, **columns)
@@ -331,29 +302,27 @@ class SubscriptionCatalog:
         return target_store.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
 
     def add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
-        """Adds a target for the later notifications of a subscription."""
         self.get_own(db, id, user)
         target = self._add_target(db, id, user, kind, config)
         journal.record_action(db, user, "add target", f"subscription {id}", kind)
         return target
 
-    def _require_quotas(self, db: Connection, users: set[int]) -> None:
-        for user in users:
-            limits = get_user_limits(db, user, self.limits)
-            count_now, corners_now = subscription_store.get_usage(db, user)
-            if count_now > limits.subscriptions_per_user:
-                raise OverLimitError(
-                    "subscriptions_per_user",
-                    f"a user has at most {limits.subscriptions_per_user} subscriptions\n"
-                    "  hint: cancel some, or ask for a higher quota",
-                )
-            if corners_now > limits.corners_per_user:
-                raise OverLimitError(
-                    "corners_per_user",
-                    f"the regions of a user's subscriptions may have at most "
-                    f"{limits.corners_per_user} corners, and these would be {corners_now}\n"
-                    "  hint: simplify the regions, or ask for a higher quota",
-                )
+    def _require_quotas(self, db: Connection, user: int) -> None:
+        limits = get_user_limits(db, user, self.limits)
+        count_now, corners_now = subscription_store.get_usage(db, user)
+        if count_now > limits.subscriptions_per_user:
+            raise OverLimitError(
+                "subscriptions_per_user",
+                f"a user has at most {limits.subscriptions_per_user} subscriptions\n"
+                "  hint: cancel some, or ask for a higher quota",
+            )
+        if corners_now > limits.corners_per_user:
+            raise OverLimitError(
+                "corners_per_user",
+                f"the regions of a user's subscriptions may have at most "
+                f"{limits.corners_per_user} corners, and these would be {corners_now}\n"
+                "  hint: simplify the regions, or ask for a higher quota",
+            )
 
     def _change(self, db: Connection, changes: Sequence[SubscriptionChange]) -> None:
         """Changes the set; if the rest of the job fails, the matcher is rebuilt at high cost."""
@@ -408,18 +377,14 @@ class SubscriptionCatalog:
                 values or {}, changes.get("quiet"), expires,
             )  # fmt: skip
             request, change = self._read(request, self._get_regions(db, user), None)
-            row |= {
-                "text": request.text, "language": change.language,
-                "template": _encode_template(template, values),
-                "regions": json.dumps(dict(change.regions)), "corners": count_corners(change),
-                "quiet": request.quiet if "quiet" in changes or template else quiet,
-            }  # fmt: skip
+            row |= _query_columns(request, change, template, values)
+            row["quiet"] = request.quiet if "quiet" in changes or template else quiet
         try:
             subscription_store.change_subscription(db, id, **row, changed=self.clock())
         except sqlite3.IntegrityError:
             raise ConflictError(f"you already have a subscription '{name}'") from None
         self.notification_builder.invalidate(id)
-        self._require_quotas(db, {user})
+        self._require_quotas(db, user)
         journal.record_action(db, user, "change", f"subscription {id}", ", ".join(changes))
         if change is not None and current.state == ACTIVE:
             new = SubscriptionChange.replace(
@@ -463,7 +428,6 @@ class SubscriptionCatalog:
         return self.get_own(db, id, user)
 
     def cancel(self, db: Connection, id: int, user: int | None, reason: str) -> UserSubscription:
-        """Ends a subscription."""
         current = self.get_own(db, id, user)
         if current.state == ENDED:
             return current
@@ -497,5 +461,11 @@ class SubscriptionCatalog:
         journal.record_action(db, user, "remove region", f"region {name}")
 
 
-def _encode_template(name: str | None, values: Mapping[str, Any]) -> str | None:
-    return None if name is None else json.dumps({"name": name, "values": dict(values)})
+def _query_columns(
+    request: SubscriptionRequest, change: SubscriptionChange, template: str | None, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    filled = None if template is None else json.dumps({"name": template, "values": dict(values)})
+    return {
+        "text": request.text, "language": change.language, "template": filled,
+        "regions": json.dumps(dict(change.regions)), "corners": count_corners(change),
+    }  # fmt: skip

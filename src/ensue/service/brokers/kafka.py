@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
-from ensue.service.delivery.sink import (
-    BrokerSink,
-    ConnectionPool,
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    get_message_key,
-    publish_all,
-)
+from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.source import EventReceiver, Message, RetryingSource
+from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
 
 if TYPE_CHECKING:
@@ -57,7 +48,7 @@ def client_arguments(access: BrokerAccess) -> dict[str, Any]:
         "security_protocol": f"SASL_{protocol}",
         "sasl_mechanism": access.mechanism,
         "sasl_plain_username": access.username,
-        "sasl_plain_password": access.password.reveal() if access.password else "",
+        "sasl_plain_password": access.password.get_secret_value() if access.password else "",
     }
 
 
@@ -113,18 +104,14 @@ class SharedProducer:
     def __init__(self, client: "AIOKafkaProducer") -> None:
         self.client = client
         self.usable = True
-        self._silent_since: float | None = None
-
-    def reset_silence(self) -> None:
-        """Resets the silence after a response."""
-        self._silent_since = None
+        self.silent_since: float | None = None
 
     def record_timeout(self) -> None:
         """Records a timeout; the producer itself continues to send its messages."""
         now = time.monotonic()
-        self._silent_since = self._silent_since or now
+        self.silent_since = self.silent_since or now
         # It knows only old brokers; a new producer also finds their replacements.
-        if now - self._silent_since >= _SILENCE:
+        if now - self.silent_since >= _SILENCE:
             self.usable = False
 
     async def close(self) -> None:
@@ -142,32 +129,30 @@ class SharedProducer:
         await self.client.client.close()
 
 
-async def _connect(access: BrokerAccess) -> SharedProducer:
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import KafkaError
-
-    client = AIOKafkaProducer(
-        **client_arguments(access), acks="all", enable_idempotence=True, max_request_size=_LARGEST
-    )
-    try:
-        await run_shielded(client.start(), access.timeout)
-    except BaseException as error:
-        await close_client(client.stop(), _CLOSING)
-        if isinstance(error, KafkaError | OSError):
-            raise UnavailableError(describe_kafka_error(access, error)) from None
-        raise
-    return SharedProducer(client)
-
-
 class KafkaSink(BrokerSink[SharedProducer]):
     """Sends the notifications of one target."""
-
-    _pool = ConnectionPool(_connect)
 
     def __init__(self, access: BrokerAccess, destination: Destination) -> None:
         super().__init__(access, destination)
         self._producer: SharedProducer | None = None
         self._in_flight: dict[int, asyncio.Future[Any]] = {}  # by notification number
+
+    async def _connect(self) -> SharedProducer:
+        from aiokafka import AIOKafkaProducer
+        from aiokafka.errors import KafkaError
+
+        access = self._access
+        client = AIOKafkaProducer(
+            **client_arguments(access), acks="all", enable_idempotence=True, max_request_size=_LARGEST
+        )
+        try:
+            await run_shielded(client.start(), access.timeout)
+        except BaseException as error:
+            await close_client(client.stop(), _CLOSING)
+            if isinstance(error, KafkaError | OSError):
+                raise UnavailableError(describe_kafka_error(access, error)) from None
+            raise
+        return SharedProducer(client)
 
     async def _send(self, producer: SharedProducer, notifications: Sequence[Notification]) -> None:
         from aiokafka.errors import KafkaError
@@ -186,7 +171,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
                 if future.exception() is not None:
                     producer.usable = False  # later batches are rejected as out of order
         if result.sent == len(notifications):
-            producer.reset_silence()
+            producer.silent_since = None
             return
         topic = self._destination.get_address(notifications[result.sent])
         why = describe_kafka_error(self._access, result.failure, topic)
@@ -199,7 +184,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
             future = self._in_flight[notification.number] = await producer.client.send(
                 self._destination.get_address(notification),
                 value=notification.body,
-                key=get_message_key(notification).encode(),
+                key=(notification.match_id or str(notification.subscription)).encode(),
                 headers=[(name, text.encode()) for name, text in get_message_headers(notification).items()],
             )
         return future
@@ -217,7 +202,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
 _POLL = 500  # milliseconds to wait for records
 
 
-class KafkaSource(RetryingSource):
+class KafkaSource(EventSource):
     """Reads all partitions of a topic from the stored offsets."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -242,7 +227,7 @@ class KafkaSource(RetryingSource):
     def __repr__(self) -> str:
         return f"KafkaSource({self._access.shown}, {self._topic!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         from aiokafka import AIOKafkaConsumer
         from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
@@ -260,10 +245,10 @@ class KafkaSource(RetryingSource):
             looked: float | None = None
             while True:
                 if looked is None or time.monotonic() - looked >= self._look:
-                    await self._assign(consumer, service)
+                    await self._assign(consumer)
                     looked = time.monotonic()
                 try:
-                    await self._take(consumer, service)
+                    await self._take(consumer)
                 except OffsetOutOfRangeError:
                     looked = None  # records were deleted before they were read
         except (KafkaError, OSError) as error:
@@ -275,7 +260,7 @@ class KafkaSource(RetryingSource):
     async def _ask(self, work: Coroutine[Any, Any, Any]) -> Any:
         return await run_shielded(work, self._access.timeout)
 
-    async def _take(self, consumer: "AIOKafkaConsumer", service: EventReceiver) -> None:
+    async def _take(self, consumer: "AIOKafkaConsumer") -> None:
         """Publishes some records; others wait in the broker."""
         records = await self._ask(consumer.getmany(timeout_ms=_POLL, max_records=self._most))
         missing = self._most - sum(map(len, records.values()))
@@ -286,11 +271,11 @@ class KafkaSource(RetryingSource):
                 records.setdefault(partition, []).extend(batch)
         async with asyncio.TaskGroup() as group:
             for partition, batch in records.items():
-                group.create_task(self._hand_over(partition, batch, service))
+                group.create_task(self._hand_over(partition, batch))
 
-    async def _hand_over(self, partition: "TopicPartition", records: list[Any], service: EventReceiver) -> None:
+    async def _hand_over(self, partition: "TopicPartition", records: list[Any]) -> None:
         messages = [Message(record.value or b"", record.offset) for record in records]
-        await self._publish(messages, service, self._producer(partition))
+        await self._publish(messages, self._producer(partition))
         self._next[partition] = records[-1].offset + 1
 
     def _producer(self, partition: "TopicPartition") -> str:
@@ -306,7 +291,7 @@ class KafkaSource(RetryingSource):
             )
             await asyncio.sleep(self._look)
 
-    async def _assign(self, consumer: "AIOKafkaConsumer", service: EventReceiver) -> None:
+    async def _assign(self, consumer: "AIOKafkaConsumer") -> None:
         """Assigns all partitions, each at its stored offset."""
         from aiokafka import TopicPartition
 
@@ -320,7 +305,7 @@ class KafkaSource(RetryingSource):
         for partition in partitions:
             known = self._next.get(partition)
             if known is None:
-                known = await service.position(self._producer(partition))
+                known = await self._service.position(self._producer(partition))
             where = f"partition {partition.partition} of topic '{self._topic}'"
             at = self._resume_at(where, known, first[partition], end[partition])
             moved = moved or at != self._next.get(partition)

@@ -20,17 +20,9 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError
-from ensue.service.delivery.sink import (
-    BrokerSink,
-    ConnectionPool,
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    publish_all,
-)
+from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.source import EventReceiver, Message, RetryingSource
+from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
 
 QOS = 1
@@ -140,7 +132,6 @@ class MqttSession:
             raise MqttSessionError(f"{self._where} does not respond") from None
 
     def confirm(self, message: MqttMessage) -> None:
-        """Acknowledges a message."""
         if not self.lost.done():
             self._client.ack(message.mid, message.qos)
 
@@ -160,7 +151,7 @@ class MqttSession:
         client.suppress_exceptions = False
         if self._access.username is not None:
             secret = self._access.password
-            client.username_pw_set(self._access.username, secret.reveal() if secret else None)
+            client.username_pw_set(self._access.username, secret.get_secret_value() if secret else None)
         context = self._access.ssl_context()
         if context is not None:
             client.tls_set_context(context)
@@ -323,8 +314,10 @@ def _problem(topic: str) -> str | None:
 class MqttSink(BrokerSink[MqttSession]):
     """Sends the notifications of one target."""
 
-    _pool = ConnectionPool(lambda access: MqttSession(access, SessionOptions()).open())
     _failed = False  # the last attempt
+
+    async def _connect(self) -> MqttSession:
+        return await MqttSession(self._access, SessionOptions()).open()
 
     async def _send(self, session: MqttSession, notifications: Sequence[Notification]) -> None:
         # Some brokers reject and disconnect at once; after a failure the first message goes alone,
@@ -379,7 +372,7 @@ def _is_filter(topic: str) -> bool:
     return whole and not any("#" in level for level in front) and ("#" not in last or last == "#")
 
 
-class MqttSource(RetryingSource):
+class MqttSource(EventSource):
     """Reads topics of a broker in a persistent session."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -406,7 +399,7 @@ class MqttSource(RetryingSource):
     def __repr__(self) -> str:
         return f"MqttSource({self._access.shown}, {self._topic!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         arrivals: asyncio.Queue[MqttMessage] = asyncio.Queue()
 
         def enqueue(message: MqttMessage) -> None:
@@ -430,7 +423,7 @@ class MqttSource(RetryingSource):
                 for producer, group in groupby(batch, _producer):
                     received = list(group)
                     messages = [Message(each.payload, _number(each) if producer else None) for each in received]
-                    await self._publish(messages, service, producer)
+                    await self._publish(messages, producer)
                     for message in received:
                         session.confirm(message)
         except MqttSessionError as error:

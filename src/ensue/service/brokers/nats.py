@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -14,22 +14,10 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError, close_client, run_shielded
-from ensue.service.delivery.sink import (
-    BrokerSink,
-    ConnectionPool,
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    publish_all,
-)
-from ensue.service.endpoints import BrokerAccess, ConfigReader, SecretText
-from ensue.service.sources.source import EventReceiver, Message, RetryingSource
+from ensue.service.delivery.sink import BrokerSink, DeliveryError, Destination, Sink, get_message_headers, publish_all
+from ensue.service.endpoints import BrokerAccess, ConfigReader
+from ensue.service.sources.source import EventSource, Message
 from ensue.service.store.outbox import Notification
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
 
 T = TypeVar("T")
 _AGAIN = 0.1  # seconds; the client connects twice
@@ -65,8 +53,8 @@ class NatsConnection:
             reconnect_time_wait=_AGAIN,  # type: ignore[arg-type]
             connect_timeout=access.timeout,  # type: ignore[arg-type]
             user=access.username,
-            password=_reveal(access.password),
-            token=_reveal(access.token),
+            password=access.password.get_secret_value() if access.password else None,
+            token=access.token.get_secret_value() if access.token else None,
             tls=access.ssl_context(),
             error_cb=self._on_error,
             closed_cb=self._on_closed,
@@ -128,10 +116,6 @@ class NatsConnection:
             self.lost.set_result(None)
 
 
-def _reveal(secret: SecretText | None) -> str | None:
-    return None if secret is None else secret.reveal()
-
-
 _PIECE = 500  # pending acknowledgements; all targets together stay below the client's 4000
 
 
@@ -159,7 +143,8 @@ def _problem(subject: str) -> str | None:
 class NatsSink(BrokerSink[NatsConnection]):
     """Sends the notifications of one target."""
 
-    _pool = ConnectionPool(lambda access: NatsConnection(access).open())
+    async def _connect(self) -> NatsConnection:
+        return await NatsConnection(self._access).open()
 
     async def _send(self, connection: NatsConnection, notifications: Sequence[Notification]) -> None:
         for start in range(0, len(notifications), _PIECE):
@@ -215,7 +200,7 @@ def _is_filter(subject: str) -> bool:
     return all(tokens) and not spaced and ">" not in tokens[:-1]
 
 
-class NatsSource(RetryingSource):
+class NatsSource(EventSource):
     """Reads one subject of a stream, in order."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -248,16 +233,16 @@ class NatsSource(RetryingSource):
     def __repr__(self) -> str:
         return f"NatsSource({self._access.shown}, {self._subject!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         connection = await NatsConnection(self._access).open()
         try:
             info = await self._wait_for_stream(connection)
             if self._next is None:
-                self._next = await service.position(self.name)
+                self._next = await self._service.position(self.name)
             stream, first, end = info.config.name, info.state.first_seq, info.state.last_seq + 1
             start = max(1, first) if self._next is None else first
             self._next = self._resume_at(f"stream '{stream}'", self._next, start, end)
-            await self._follow(connection, stream or "", service)
+            await self._follow(connection, stream or "")
         except (nats.errors.Error, TimeoutError) as error:
             raise UnavailableError(connection.describe(error, self._subject)) from None
         finally:
@@ -280,7 +265,7 @@ class NatsSource(RetryingSource):
                 )
             await asyncio.sleep(self._look)
 
-    async def _follow(self, connection: NatsConnection, stream: str, service: EventReceiver) -> None:
+    async def _follow(self, connection: NatsConnection, stream: str) -> None:
         """Reads through a consumer without acknowledgements, so that the position in the database
         is the only one."""
         config = ConsumerConfig(
@@ -303,7 +288,7 @@ class NatsSource(RetryingSource):
             expected += len(batch)
             if batch:
                 messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
-                await self._publish(messages, service, self.name)
+                await self._publish(messages, self.name)
                 self._next = batch[-1].metadata.sequence.stream + 1
                 self.lag = batch[-1].metadata.num_pending
 

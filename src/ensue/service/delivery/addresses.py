@@ -177,7 +177,6 @@ class AddressGuard:
         return tuple(map(str, addresses))
 
     def close(self) -> None:
-        """Stops the resolver threads."""
         if isinstance(self._resolve, HostResolver):
             self._resolve.close()
 

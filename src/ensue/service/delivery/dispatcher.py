@@ -16,13 +16,7 @@ from functools import partial
 from heapq import heappop, heappush
 
 from ensue.errors import EnsueError
-from ensue.service.delivery.delivery_attempt import (
-    AttemptResult,
-    ConcurrentSink,
-    DeliveryAttempt,
-    RetryPolicy,
-    compute_outcome,
-)
+from ensue.service.delivery.delivery_attempt import ConcurrentSink, DeliveryAttempt
 from ensue.service.delivery.open_sinks import OpenSinks, SinkFactory
 from ensue.service.delivery.retry_queue import (
     BROKER_BACKOFF,
@@ -185,10 +179,6 @@ class Dispatcher:
         self._timed[id] = at
         heappush(self._timers, (at, id))
 
-    def _wake_target(self, id: int) -> None:
-        self._due.add(id)
-        self._request_lookup()
-
     def _request_lookup(self) -> None:
         self._resting.clear()
         self._called.set()
@@ -227,7 +217,8 @@ class Dispatcher:
                 at, id = heappop(self._timers)
                 if self._timed.get(id) == at:
                     del self._timed[id]
-                    self._wake_target(id)
+                    self._due.add(id)
+                    self._request_lookup()
             self._sweep(now)
             first = self._timers[0][0] - now if self._timers else _LONGEST_NAP
             self._earlier.clear()
@@ -274,21 +265,21 @@ class Dispatcher:
 
     async def _outcome(self, work: target_store.PendingDeliveries) -> target_store.DeliveryOutcome:
         target = work.target
-        policy = RetryPolicy(self._pace.brokers, None)
+        attempt = DeliveryAttempt(work, self._pace.brokers, None, lambda: self._closing)
         try:
             async with self._sinks.hold(target, self._clock) as sink:
                 if isinstance(sink, ConcurrentSink):
                     piece = self._pieces[target.kind] = self._pace.rows * sink.at_once
                     work = replace(work, fresh=work.fresh[:piece])
-                    policy = RetryPolicy(self._pace.requests, self._max_attempts)
-                attempt = self._attempts[target.id] = DeliveryAttempt(work, sink, lambda: self._closing)
+                    attempt = DeliveryAttempt(work, self._pace.requests, self._max_attempts, lambda: self._closing)
+                self._attempts[target.id] = attempt
                 try:
-                    result = await attempt.run()
+                    await attempt.run(sink)
                 finally:
                     del self._attempts[target.id]
         except EnsueError as error:  # the configuration is invalid
-            result = AttemptResult(stopped=DeliveryError(str(error)))
-        return compute_outcome(work, result, policy, self._clock(), self._chance)
+            attempt.stopped = DeliveryError(str(error))
+        return attempt.compute_outcome(self._clock(), self._chance)
 
     async def _save(self, id: int, outcome: target_store.DeliveryOutcome) -> float | None:
         """Writes an outcome; if that fails, it stays in memory and is written later."""

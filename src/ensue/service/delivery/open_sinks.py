@@ -61,7 +61,6 @@ class OpenSinks:
             entry.used = clock()
 
     async def close_idle(self, now: float) -> None:
-        """Closes the sinks that were not used for a while."""
         for id, entry in list(self._open.items()):
             if not entry.held and now - entry.used >= self._idle:
                 await self._close(id)
@@ -136,5 +135,4 @@ class SinkRegistry:
             )
 
     async def close(self) -> None:
-        """Closes shared connections."""
         await self.webhooks.close()

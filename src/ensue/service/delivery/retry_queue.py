@@ -87,7 +87,6 @@ class FairQueue(Generic[T]):
         self.waiting = 0
 
     def add(self, user: int, receiver: str, item: T) -> None:
-        """Appends an item to the queue of its user and receiver."""
         user_queue = self._users.setdefault(user, _User())
         user_queue.receivers.setdefault(receiver, _Receiver()).line.append(item)
         self.waiting += 1
@@ -111,7 +110,6 @@ class FairQueue(Generic[T]):
         return user, name, item
 
     def done(self, user: int, receiver: str) -> None:
-        """Releases the share of a finished item."""
         user_queue = self._users[user]
         for counter in (self, user_queue, user_queue.receivers[receiver]):
             counter.going -= 1

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from string import Formatter
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ensue.errors import ServiceError, did_you_mean
 from ensue.service.brokers import UnavailableError
@@ -77,13 +77,7 @@ class Destination:
         return f"Destination({self._text!r})"
 
 
-def get_message_key(notification: Notification) -> str:
-    """The message key: the match, or else the subscription."""
-    return notification.match_id or str(notification.subscription)
-
-
 def get_message_headers(notification: Notification) -> dict[str, str]:
-    """The headers of a message."""
     return {
         "kind": notification.kind,
         "subscription": str(notification.subscription),
@@ -103,14 +97,13 @@ class BrokerConnection(Protocol):
 
 
 C = TypeVar("C", bound=BrokerConnection)
-_PoolKey = tuple[asyncio.AbstractEventLoop, BrokerAccess]
 
 
 class PooledConnection(Generic[C]):
     """A connection, its number of users, and the pending attempt to open it."""
 
-    def __init__(self, key: _PoolKey, connect: Callable[[BrokerAccess], Awaitable[C]]) -> None:
-        self.key = key
+    def __init__(self, place: "_Place", connect: Callable[[], Awaitable[C]]) -> None:
+        self.place = place
         self.users = 0
         self._connect = connect
         self._connection: C | None = None
@@ -129,7 +122,7 @@ class PooledConnection(Generic[C]):
     async def _open(self) -> C:
         try:
             await self._close()
-            self._connection = await self._connect(self.key[1])
+            self._connection = await self._connect()
             return self._connection
         finally:
             self._opening = None
@@ -147,35 +140,14 @@ class PooledConnection(Generic[C]):
             await connection.close()
 
 
-class ConnectionPool(Generic[C]):
-    """The connections to one kind of broker, opened for the first target, closed with the last.
-
-    Without the pool, ten thousand subscriptions to one topic would need ten thousand connections.
-    """
-
-    def __init__(self, connect: Callable[[BrokerAccess], Awaitable[C]]) -> None:
-        self._connect = connect
-        self._shared: dict[_PoolKey, PooledConnection[C]] = {}
-
-    def acquire(self, access: BrokerAccess) -> PooledConnection[C]:
-        """Reserves the connection to a broker, in the running event loop."""
-        key = (asyncio.get_running_loop(), access)
-        shared = self._shared.setdefault(key, PooledConnection(key, self._connect))
-        shared.users += 1
-        return shared
-
-    async def release(self, shared: PooledConnection[C]) -> None:
-        """Gives a connection back; the last target closes it."""
-        shared.users -= 1
-        if not shared.users:
-            del self._shared[shared.key]
-            await shared.close()
+# The connections of an event loop to brokers, opened for the first target, closed with the last: without
+# sharing, ten thousand subscriptions to one topic would need ten thousand connections.
+_Place = tuple[asyncio.AbstractEventLoop, type, BrokerAccess]
+_POOL: dict[_Place, PooledConnection[Any]] = {}
 
 
 class BrokerSink(Generic[C]):
     """Sends the notifications of one target over a pooled connection."""
-
-    _pool: ClassVar[ConnectionPool[Any]]
 
     def __init__(self, access: BrokerAccess, destination: Destination) -> None:
         self._access = access
@@ -189,12 +161,17 @@ class BrokerSink(Generic[C]):
         if not notifications:
             return
         if self._shared is None:
-            self._shared = self._pool.acquire(self._access)
+            place = asyncio.get_running_loop(), type(self), self._access
+            self._shared = _POOL.setdefault(place, PooledConnection(place, self._connect))
+            self._shared.users += 1
         try:
             connection = await self._shared.get()
         except UnavailableError as error:
             raise DeliveryError(str(error)) from None
         await self._send(connection, notifications)
+
+    async def _connect(self) -> C:
+        raise NotImplementedError
 
     async def _send(self, connection: C, notifications: Sequence[Notification]) -> None:
         raise NotImplementedError
@@ -202,7 +179,10 @@ class BrokerSink(Generic[C]):
     async def close(self) -> None:
         shared, self._shared = self._shared, None
         if shared is not None:
-            await self._pool.release(shared)
+            shared.users -= 1
+            if not shared.users:
+                del _POOL[shared.place]
+                await shared.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Webhooks:
         self.guard = guard or AddressGuard()
         self.limits = limits or WebhookLimits()
         self.clock = clock
-        self._slots = _Slots(ConcurrencyShares.from_total(self.limits.at_once))
+        self._turns: FairQueue[asyncio.Future[None]] = FairQueue(ConcurrencyShares.from_total(self.limits.at_once))
         tls = tls or httpcore2.default_ssl_context()
         self._connections = WebhookConnections(self.guard, tls, self.limits)
 
@@ -231,22 +231,31 @@ class Webhooks:
         await self._connections.close()
         self.guard.close()
 
-    async def post(
-        self,
-        notification: Notification,
-        place: WebhookUrl,
-        headers: Iterable[tuple[str, str]],
-        secrets: Sequence[SigningSecret],
-    ) -> None:
-        """Sends a notification; raises DeliveryError unless the receiver accepts it."""
-        async with self._slots.hold(notification.user, place.origin):
-            signature = sign_request(notification, self.clock(), secrets)
-            if not signature[SIGNATURE_HEADER]:
-                raise DeliveryError("the webhook has no valid secret: rotate its secret")
-            answer = await self._request(notification.body, place, [*headers, *signature.items()])
-        _check_status(answer, self.clock())
+    @asynccontextmanager
+    async def slot(self, user: int, origin: str) -> AsyncIterator[None]:
+        """Waits for one of the concurrent requests, fairly by user and receiver, and holds it."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.add(user, origin, turn)
+        self._call()
+        try:
+            await turn
+            yield
+        finally:
+            # A cancelled waiter still gets its slot later, which is released then.
+            if turn.done() and not turn.cancelled():
+                self._turns.done(user, origin)
+                self._call()
 
-    async def _request(self, body: bytes, place: WebhookUrl, headers: Iterable[tuple[str, str]]) -> httpcore2.Response:
+    def _call(self) -> None:
+        while (taken := self._turns.take()) is not None:
+            user, origin, turn = taken
+            if turn.cancelled():
+                self._turns.done(user, origin)
+            else:
+                turn.set_result(None)
+
+    async def request(self, body: bytes, place: WebhookUrl, headers: Iterable[tuple[str, str]]) -> httpcore2.Response:
+        """Sends a request; raises DeliveryError without an answer."""
         limits = self.limits
         sent_headers = [
             ("host", place.origin.partition("://")[2]),
@@ -304,46 +313,24 @@ class Webhook:
         self._secrets = secrets
 
     async def send(self, notifications: Sequence[Notification]) -> None:
-        """Sends notifications one after the other."""
         for sent, notification in enumerate(notifications):
             try:
-                await self._webhooks.post(notification, self.place, self._headers, self._secrets)
+                await self._post(notification)
             except DeliveryError as error:
                 error.sent = sent
                 raise
 
+    async def _post(self, notification: Notification) -> None:
+        webhooks, clock = self._webhooks, self._webhooks.clock
+        async with webhooks.slot(notification.user, self.place.origin):
+            signature = sign_request(notification, clock(), self._secrets)
+            if not signature[SIGNATURE_HEADER]:
+                raise DeliveryError("the webhook has no valid secret: rotate its secret")
+            answer = await webhooks.request(notification.body, self.place, [*self._headers, *signature.items()])
+        _check_status(answer, clock())
+
     async def close(self) -> None:
         """Does nothing: the connections belong to all webhooks."""
-
-
-class _Slots:
-    """Limits concurrent requests, fairly by user and receiver."""
-
-    def __init__(self, shares: ConcurrencyShares) -> None:
-        self._turns: FairQueue[asyncio.Future[None]] = FairQueue(shares)
-
-    @asynccontextmanager
-    async def hold(self, user: int, place: str) -> AsyncIterator[None]:
-        """Waits for a slot and holds it."""
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.add(user, place, turn)
-        self._call()
-        try:
-            await turn
-            yield
-        finally:
-            # A cancelled waiter still gets its slot later, which is released then.
-            if turn.done() and not turn.cancelled():
-                self._turns.done(user, place)
-                self._call()
-
-    def _call(self) -> None:
-        while (taken := self._turns.take()) is not None:
-            user, place, turn = taken
-            if turn.cancelled():
-                self._turns.done(user, place)
-            else:
-                turn.set_result(None)
 
 
 def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.source import EventReceiver, RetryingSource, split_events
+from ensue.service.sources.source import EventSource, split_events
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
@@ -37,7 +37,6 @@ class Chunk:
         return JSON_LINES if isinstance(self.rows, tuple) else ARROW
 
     def body(self) -> bytes:
-        """Encodes the rows in that media type."""
         if isinstance(self.rows, tuple):
             return b"\n".join(self.rows)
         sink = pa.BufferOutputStream()
@@ -47,7 +46,6 @@ class Chunk:
         return encoded
 
     def halves(self) -> "tuple[Chunk, Chunk]":
-        """Splits the rows into two chunks."""
         middle = self.count // 2
         front, back = self.rows[:middle], self.rows[middle:]
         return Chunk(self.first, front), Chunk(self.first + middle, back)
@@ -171,7 +169,7 @@ class FileState(NamedTuple):
     file: int  # inode: the same name may be another file
 
 
-class FolderSource(RetryingSource):
+class FolderSource(EventSource):
     """Reads the files of a folder; names that begin with '.' or '_' are ignored.
 
     A file is read when it did not change between two looks. A file that is still being written
@@ -194,7 +192,7 @@ class FolderSource(RetryingSource):
     def __repr__(self) -> str:
         return f"FolderSource({str(self._path)!r})"
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         while True:
             try:
                 looks = await asyncio.to_thread(self._read_file_states)
@@ -206,7 +204,7 @@ class FolderSource(RetryingSource):
             self._seen = looks
             self._taken = {name: look for name, look in self._taken.items() if name in looks}
             for name in ready:
-                await self._take(name, looks[name], service)
+                await self._take(name, looks[name])
             await asyncio.sleep(self._look)
 
     def _read_file_states(self) -> dict[str, FileState]:
@@ -237,42 +235,42 @@ class FolderSource(RetryingSource):
             ready.append(name)
         return ready
 
-    async def _take(self, name: str, look: FileState, service: EventReceiver) -> None:
+    async def _take(self, name: str, look: FileState) -> None:
         before = self._taken.get(name)
         self._taken[name] = look
         producer = f"{self.name}:{name}"
-        position = await service.position(producer) or 0
+        position = await self._service.position(producer) or 0
         replaced = before is not None and (look.file != before.file or look.size < before.size)
         if position and replaced:
             why = f"{name} was replaced after {position} of its rows were read"
             hint = "write new events to a file with a new name"
-            await self._put_aside(f"{why}\n  hint: {hint}", producer, service)
+            await self._put_aside(f"{why}\n  hint: {hint}", producer)
             return
         try:
             chunks = read_chunks(self._path / name, position, self._most)
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                await self._offer(chunk, producer, service)
+                await self._offer(chunk, producer)
         except UNREADABLE as error:
-            await self._put_aside(f"{name}: {_reason(error)}", producer, service)
+            await self._put_aside(f"{name}: {_reason(error)}", producer)
         except EventError as error:
-            await self._put_aside(f"{name}: {error}", producer, service)
+            await self._put_aside(f"{name}: {error}", producer)
 
-    async def _put_aside(self, why: str, producer: str, service: EventReceiver) -> None:
+    async def _put_aside(self, why: str, producer: str) -> None:
         """Rejects a file or a row, and stores the reason as a bad event."""
         self.progress.count_dropped("bad", f"rejected: {why}")
-        await service.put_aside(b"", why, producer=producer)
+        await self._service.put_aside(b"", why, producer=producer)
 
-    async def _offer(self, chunk: Chunk, producer: str, service: EventReceiver) -> None:
+    async def _offer(self, chunk: Chunk, producer: str) -> None:
         numbers = range(chunk.first, chunk.first + chunk.count)
         try:
-            await self._publish_batch(chunk.body(), chunk.media, service, producer, numbers)
+            await self._publish_batch(chunk.body(), chunk.media, producer, numbers)
         except OverLimitError as error:
             if chunk.count > 1:
                 for half in chunk.halves():
-                    await self._offer(half, producer, service)
+                    await self._offer(half, producer)
             else:
                 why = f"{producer}, row {chunk.first}: {error}"
-                await self._put_aside(why, producer, service)
+                await self._put_aside(why, producer)
         else:
             self.progress.count("messages", chunk.count)
 

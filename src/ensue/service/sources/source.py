@@ -4,16 +4,19 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ensue.errors import EventError, ServiceError
 from ensue.service.brokers import UnavailableError
 from ensue.service.delivery.retry_queue import SOURCE_BACKOFF
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES, measure_stream
+
+if TYPE_CHECKING:
+    from ensue.service.service import Service
 
 MAX_BYTES = 1 << 20  # of messages in a batch
 MAX_ROWS = 10_000_000  # of an Arrow message
@@ -148,29 +151,6 @@ _log = logging.getLogger("ensue.service.sources")
 _SIZES = ("events_per_request", "body_bytes")  # limits that a smaller batch meets
 
 
-class EventReceiver(Protocol):
-    """The interface of a service to its sources."""
-
-    async def publish(
-        self,
-        events: bytes,
-        *,
-        media: str | None = None,
-        producer: str | None = None,
-        sequences: Sequence[int] | None = None,
-    ) -> object:
-        """Accepts events with their sequence numbers; returns once they are committed."""
-        ...
-
-    async def put_aside(self, payload: bytes, reason: str, *, producer: str | None = None) -> None:
-        """Stores an unreadable payload as a bad event."""
-        ...
-
-    async def position(self, producer: str) -> int | None:
-        """The next expected sequence number, or None for a new producer."""
-        ...
-
-
 class SourceProgress:
     """Counters of a source, and its current problem.
 
@@ -188,13 +168,11 @@ class SourceProgress:
         self.counts[what] += by
 
     def clear_problem(self) -> None:
-        """Clears the problem."""
         if self.trouble is not None:
             _log.info("%s: continues", self._name)
         self.trouble = None
 
     def report_problem(self, why: str) -> None:
-        """Records a temporary problem."""
         if why != self.trouble:
             _log.warning("%s: %s", self._name, why)
         self.trouble = why
@@ -205,33 +183,45 @@ class SourceProgress:
         self.counts[what] += by
 
 
-class EventSource(Protocol):
-    """A source of events."""
-
-    @property
-    def name(self) -> str:
-        """As in 'kafka:trucks'; the names of its producers begin with it."""
-        ...
-
-    @property
-    def progress(self) -> SourceProgress: ...
-
-    async def run(self, service: EventReceiver) -> None:
-        """Reads until it is cancelled, and reconnects after interruptions."""
-        ...
-
-
-class RetryingSource:
-    """A source that reconnects after interruptions."""
+class EventSource:
+    """A source of events, which reconnects after interruptions; `run` reads until it is cancelled."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = name  # as in 'kafka:trucks'; the names of its producers begin with it
         self.progress = SourceProgress(name)
 
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress)
+    async def run(self, service: "Service") -> None:
+        """Reads again after interruptions; a ServiceError is permanent."""
+        self._service = service
+        progress = self.progress
+        failures = 0
+        task = asyncio.current_task()
+        while True:
+            before = progress.counts["messages"]
+            try:
+                await self._read()
+            except ServiceError as error:
+                progress.report_problem(str(error))
+                raise
+            except asyncio.CancelledError:
+                if task is None or task.cancelling():
+                    raise
+                progress.report_problem("the client gave up: retrying")  # our task was not cancelled
+                progress.count("interruptions")
+            except UnavailableError as error:
+                progress.report_problem(str(error))
+                progress.count("interruptions")
+            except Exception as error:  # noqa: BLE001 - a temporary failure must not end a source
+                _log.exception("a source failed")
+                progress.count("failures")
+                progress.report_problem(f"{type(error).__name__}: retrying")
+                progress.count("interruptions")
+            if progress.counts["messages"] > before:
+                failures = 0
+            failures += 1
+            await asyncio.sleep(SOURCE_BACKOFF.after(failures))
 
-    async def _read(self, service: EventReceiver) -> None:
+    async def _read(self) -> None:
         """Reads until an error."""
         raise NotImplementedError
 
@@ -250,11 +240,11 @@ class RetryingSource:
             self.progress.count_dropped("missed", f"{why}: continuing at {first}", missed)
         return max(first, position)
 
-    async def _publish(self, messages: Iterable[Message], service: EventReceiver, producer: str | None) -> None:
+    async def _publish(self, messages: Iterable[Message], producer: str | None) -> None:
         """Returns when the service has accepted or rejected all messages."""
         numbered = messages if producer is None else self._drop_repeated(messages)
         for batch in batch_messages(numbered):
-            await self._publish_or_split(batch, service, producer)
+            await self._publish_or_split(batch, producer)
 
     def _drop_repeated(self, messages: Iterable[Message]) -> Iterator[Message]:
         """Drops messages with repeated numbers.
@@ -269,34 +259,34 @@ class RetryingSource:
             last = message.number
             yield message
 
-    async def _publish_or_split(self, batch: MessageBatch, service: EventReceiver, producer: str | None) -> None:
+    async def _publish_or_split(self, batch: MessageBatch, producer: str | None) -> None:
         """Publishes a batch, or its halves if it is rejected; a rejected message becomes a bad
         event."""
         try:
             if batch.body:  # it is empty for lists without events
                 by = producer if batch.sequences is not None else None
-                await self._publish_batch(batch.body, batch.media, service, by, batch.sequences)
+                await self._publish_batch(batch.body, batch.media, by, batch.sequences)
         except (EventError, OverLimitError) as error:
             middle = len(batch.messages) // 2
             if middle:
                 for half in (batch.messages[:middle], batch.messages[middle:]):
-                    await self._publish_or_split(build_batch(half), service, producer)
+                    await self._publish_or_split(build_batch(half), producer)
                 return
             (message,) = batch.messages
             where = f"message {message.number}: " if message.number is not None else ""
             self.progress.count_dropped("bad", f"rejected: {where}{error}")
-            await service.put_aside(message.payload, f"{where}{error}", producer=producer)
+            await self._service.put_aside(message.payload, f"{where}{error}", producer=producer)
         else:
             self.progress.count("messages", len(batch.messages))
 
     async def _publish_batch(
-        self, body: bytes, media: str, service: EventReceiver, producer: str | None, sequences: Sequence[int] | None
+        self, body: bytes, media: str, producer: str | None, sequences: Sequence[int] | None
     ) -> None:
         """Returns when the service has accepted the events; permanent are an EventError and an
         OverLimitError about their number or size."""
         for attempt in count(1):
             try:
-                await service.publish(body, media=media, producer=producer, sequences=sequences)
+                await self._service.publish(body, media=media, producer=producer, sequences=sequences)
             except OverLimitError as error:
                 if error.limit in _SIZES:
                     raise
@@ -308,33 +298,3 @@ class RetryingSource:
                 self.progress.count("publishes")
                 return
             await asyncio.sleep(SOURCE_BACKOFF.after(attempt))
-
-
-async def read_with_retries(read: Callable[[], Awaitable[None]], progress: SourceProgress) -> None:
-    """Reads again after interruptions; a ServiceError is permanent."""
-    failures = 0
-    task = asyncio.current_task()
-    while True:
-        before = progress.counts["messages"]
-        try:
-            await read()
-        except ServiceError as error:
-            progress.report_problem(str(error))
-            raise
-        except asyncio.CancelledError:
-            if task is None or task.cancelling():
-                raise
-            progress.report_problem("the client gave up: retrying")  # our task was not cancelled
-            progress.count("interruptions")
-        except UnavailableError as error:
-            progress.report_problem(str(error))
-            progress.count("interruptions")
-        except Exception as error:  # noqa: BLE001 - a temporary failure must not end a source
-            _log.exception("a source failed")
-            progress.count("failures")
-            progress.report_problem(f"{type(error).__name__}: retrying")
-            progress.count("interruptions")
-        if progress.counts["messages"] > before:
-            failures = 0
-        failures += 1
-        await asyncio.sleep(SOURCE_BACKOFF.after(failures))

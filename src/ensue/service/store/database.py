@@ -231,7 +231,6 @@ def savepoint(db: sqlite3.Connection, name: str) -> Iterator[None]:
 
 
 def _write_error(error: BaseException) -> EnsueError:
-    """Translates the error of a failed transaction."""
     if isinstance(error, EnsueError):
         return error
     message = f"the file cannot be written: {error}"
@@ -241,7 +240,6 @@ def _write_error(error: BaseException) -> EnsueError:
 
 
 def is_disk_full(error: sqlite3.Error) -> bool:
-    """Whether SQLite failed because the disk is full."""
     return getattr(error, "sqlite_errorcode", None) in _NO_ROOM
 
 

@@ -61,7 +61,6 @@ def store_advance(db: Connection, version: int, at: float, to: float) -> int:
 
 
 def read_batches_after(db: Connection, position: int) -> Iterator[StoredBatch]:
-    """Reads the batches after a position, in order."""
     return map(_batch, db.execute(f"{_SELECT} position > ? ORDER BY position", (position,)))
 
 
@@ -131,7 +130,6 @@ def prune_batches(db: Connection, before: float, most_bytes: int) -> int:
 
 
 def get_stored_bytes(db: Connection) -> int:
-    """The size of the stored events in bytes."""
     row = db.execute("SELECT value FROM settings WHERE name = 'batch_bytes'").fetchone()
     return 0 if row is None else int(row[0])
 

@@ -9,7 +9,6 @@ from typing import Any
 from ensue.service.errors import ConflictError, OverLimitError
 
 ANONYMOUS = 0  # user id of somebody who could not sign in
-MAX_AUDIT_ENTRIES = 1_000  # entries per response
 
 
 def record_action(
@@ -22,18 +21,15 @@ def record_action(
     )
 
 
-def read_audit_log(
-    db: Connection, *, user: int | None = None, before: int | None = None, limit: int = 100
-) -> list[Row]:
+def read_audit_log(db: Connection, user: int | None, before: int | None, limit: int) -> list[dict[str, Any]]:
     """Reads entries of one user or of all, newest first; `before` continues after an entry."""
-    of_user, values = ("", ()) if user is None else ("AND audit.user = ? ", (user,))
-    before = 1 << 62 if before is None else before
+    of_user = "" if user is None else "AND audit.user = ?2"  # by its index
     rows = db.execute(
-        "SELECT audit.*, (SELECT name FROM users WHERE users.id = audit.user) AS name "
-        f"FROM audit WHERE id < ? {of_user}ORDER BY id DESC LIMIT ?",
-        (before, *values, max(0, min(limit, MAX_AUDIT_ENTRIES))),
+        "SELECT audit.*, (SELECT name FROM users WHERE users.id = audit.user) AS name FROM audit "
+        f"WHERE id < ?1 {of_user} ORDER BY id DESC LIMIT ?3",
+        (1 << 62 if before is None else before, user, limit),
     )
-    return rows.fetchall()
+    return list(map(dict, rows))
 
 
 # -------------------------------------------------------------------------------- bad events
@@ -47,7 +43,7 @@ def add_bad_events(db: Connection, at: float, user: int, producer: str | None, b
     )
 
 
-def list_bad_events(db: Connection, *, user: int | None, most: int, before: int = 1 << 62) -> list[dict[str, Any]]:
+def list_bad_events(db: Connection, user: int | None, before: int, most: int) -> list[dict[str, Any]]:
     """Reads the newest bad events of a user, or of all users."""
     rows = db.execute(
         "SELECT b.id, b.at, u.name AS user, b.producer, b.reason, b.event FROM bad_events b "
@@ -55,7 +51,7 @@ def list_bad_events(db: Connection, *, user: int | None, most: int, before: int 
         "WHERE (?1 IS NULL OR b.user = ?1) AND b.id < ?2 ORDER BY b.id DESC LIMIT ?3",
         (user, before, most),
     )
-    return [dict(row) for row in rows]
+    return list(map(dict, rows))
 
 
 def count_bad_events(db: Connection, *, user: int | None = None, since: float = 0.0) -> int:
@@ -94,7 +90,6 @@ def read_counters(db: Connection, subscription: int) -> dict[str, int]:
 
 
 def sum_counters(db: Connection) -> dict[str, int]:
-    """Reads all counters, summed over subscriptions."""
     return dict(map(tuple, db.execute("SELECT name, sum(value) FROM counters GROUP BY name")))
 
 
@@ -123,7 +118,6 @@ def read_counters_by_subscription(
 
 
 def put_region(db: Connection, user: int, name: str, text: str) -> None:
-    """Adds a region, or changes its shape."""
     db.execute(
         "INSERT INTO regions (user, name, text, created) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (user, name) DO UPDATE SET text = excluded.text",

@@ -7,8 +7,6 @@ from typing import Any
 
 import orjson
 
-from ensue.service.store.journal import increment_all
-
 MATCH, STARTED, ENDED, RESYNC = "match", "started", "ended", "resync"
 WAITING, DEAD = "waiting", "dead"  # states of failed deliveries
 
@@ -27,7 +25,6 @@ class Notification:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The parsed body."""
         content: dict[str, Any] = orjson.loads(self.body)
         return content
 
@@ -149,26 +146,18 @@ def count_stored(db: Connection) -> tuple[int, float | None]:
     return (0, None) if row is None else (get_newest_number(db) - row["number"] + 1, row["at"])
 
 
-def expire_deliveries(db: Connection, upto: int) -> dict[int, int]:
-    """Gives up notifications that the outbox is about to delete.
+def expire_deliveries(db: Connection, upto: int) -> None:
+    """Gives up notifications that the outbox is about to delete; undelivered ones are counted as expired.
 
-    It is called first, in the same transaction. Undelivered ones are counted as expired and
-    returned by subscription.
+    It is called first, in the same transaction.
     """
-    behind = db.execute(
-        "SELECT t.subscription, count(*) FROM outbox o "
-        "CROSS JOIN targets t ON t.subscription = o.subscription AND t.cursor < o.number "
-        "WHERE o.number <= ? GROUP BY t.subscription",
-        (upto,),
-    ).fetchall()
-    waiting = db.execute(
-        "SELECT t.subscription, count(*) FROM deliveries d JOIN targets t ON t.id = d.target "
-        "WHERE d.number <= ? AND d.state = ? GROUP BY t.subscription",
+    db.execute(
+        "INSERT INTO counters SELECT subscription, 'expired', count(*) FROM ("
+        "SELECT t.subscription FROM outbox o "
+        "CROSS JOIN targets t ON t.subscription = o.subscription AND t.cursor < o.number WHERE o.number <= ?1 "
+        "UNION ALL SELECT t.subscription FROM deliveries d JOIN targets t ON t.id = d.target "
+        "WHERE d.number <= ?1 AND d.state = ?2) GROUP BY subscription "
+        "ON CONFLICT (subscription, name) DO UPDATE SET value = value + excluded.value",
         (upto, WAITING),
-    ).fetchall()
+    )
     db.execute("DELETE FROM deliveries WHERE number <= ?", (upto,))
-    expired: dict[int, int] = {}
-    for subscription, number in [*behind, *waiting]:
-        expired[subscription] = expired.get(subscription, 0) + number
-    increment_all(db, [(subscription, "expired", by) for subscription, by in expired.items()])
-    return expired

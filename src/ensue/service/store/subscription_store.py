@@ -29,30 +29,25 @@ def get_subscription(db: Connection, id: int) -> Row | None:
 
 def list_subscriptions(db: Connection, user: int | None, state: str | None, after: int, most: int) -> list[Row]:
     """Reads subscriptions ordered by id: of a user, or of all."""
-    of_user, values = ("", ()) if user is None else ("AND user = ? ", (user,))
-    of_state = "state <> ?" if state is None else "state = ?"
-    return db.execute(
-        f"SELECT * FROM subscriptions WHERE id > ? {of_user}AND {of_state} ORDER BY id LIMIT ?",
-        (after, *values, ENDED if state is None else state, most),
-    ).fetchall()
+    of_user, of_state = "" if user is None else "AND user = ?2", "<> 'ended'" if state is None else "= ?3"
+    query = f"SELECT * FROM subscriptions WHERE id > ?1 {of_user} AND state {of_state} ORDER BY id LIMIT ?4"
+    return db.execute(query, (after, user, state, most)).fetchall()
 
 
 def get_usage(db: Connection, user: int) -> tuple[int, int]:
-    """The number of subscriptions of a user, and the corners of their regions."""
     row = db.execute("SELECT subscriptions, corners FROM usage WHERE user = ?", (user,)).fetchone()
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def list_expired(db: Connection, now: float) -> list[int]:
-    """The ids of subscriptions past their expiry time."""
     rows = db.execute(f"SELECT id FROM subscriptions WHERE expires <= ? AND state <> '{ENDED}'", (now,))
     return [row[0] for row in rows]
 
 
 def count_by_state(db: Connection, user: int | None = None) -> dict[str, int]:
     """The number of subscriptions in each state: of a user, or of all."""
-    of_user, values = ("", ()) if user is None else ("WHERE user = ? ", (user,))
-    return dict(map(tuple, db.execute(f"SELECT state, count(*) FROM subscriptions {of_user}GROUP BY state", values)))
+    query = "SELECT state, count(*) FROM subscriptions WHERE ?1 IS NULL OR user = ?1 GROUP BY state"
+    return dict(map(tuple, db.execute(query, (user,))))
 
 
 def count_paused_by_service(db: Connection, user: int | None = None) -> int:
@@ -74,7 +69,6 @@ def have_several_users(db: Connection) -> bool:
 
 
 def get_quiet_end(db: Connection, id: int, object: str) -> float | None:
-    """The end of the quiet time of a subscription for an object."""
     row = db.execute("SELECT until FROM quiet WHERE subscription = ? AND object = ?", (id, object)).fetchone()
     return None if row is None else float(row[0])
 
@@ -87,12 +81,10 @@ def set_quiet_end(db: Connection, id: int, object: str, until: float) -> None:
 
 
 def forget_quiet(db: Connection, id: int) -> None:
-    """Deletes the quiet times of a subscription."""
     db.execute("DELETE FROM quiet WHERE subscription = ?", (id,))
 
 
 def prune_quiet(db: Connection, before: float) -> None:
-    """Deletes quiet times that have ended."""
     db.execute("DELETE FROM quiet WHERE until < ?", (before,))
 
 
@@ -100,7 +92,6 @@ def prune_quiet(db: Connection, before: float) -> None:
 
 
 def get_version(db: Connection) -> int:
-    """The current version of the matched set."""
     row = db.execute("SELECT value FROM settings WHERE name = 'version'").fetchone()
     return 0 if row is None else int(row[0])
 
@@ -136,7 +127,6 @@ def read_set(db: Connection, version: int) -> Iterator[tuple[int, SubscriptionCh
 
 
 def read_set_rows(db: Connection, version: int) -> Iterable[Row]:
-    """Reads the rows of the set at a version."""
     return db.execute(
         "SELECT c.version, c.kind, c.subscription, c.text, c.language, c.regions FROM changes c "
         "WHERE c.version <= ?1 AND c.kind <> 1 AND NOT EXISTS (SELECT 1 FROM changes d "

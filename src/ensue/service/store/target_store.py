@@ -5,11 +5,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from sqlite3 import Connection, Row
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ensue.service.errors import NotFoundError
+from ensue.service.event_columns import EpochTime
 from ensue.service.store.journal import increment_all
-from ensue.service.store.outbox import DEAD, WAITING, Notification
+from ensue.service.store.outbox import DEAD, WAITING, Notification, read_notifications_after
 
 ON, FAILING, OFF = "on", "failing", "off"
 _MOST_COUNTED = 10_000  # pending notifications counted for display
@@ -40,19 +43,11 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class DueDelivery:
-    """A failed notification whose retry is due."""
-
-    notification: Notification
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
 class PendingDeliveries:
     """The pending deliveries of a target."""
 
     target: Target
-    due: tuple[DueDelivery, ...]
+    due: tuple[tuple[Notification, int], ...]  # failed ones whose retry is due, with their attempts
     fresh: tuple[Notification, ...]
     lost: tuple[int, ...]  # failed ones that the outbox no longer has
     next_at: float | None  # time of the next retry
@@ -83,7 +78,6 @@ class DeliveryOutcome:
     counted: Mapping[str, int] = field(default_factory=dict)
 
     def combine(self, later: "DeliveryOutcome") -> "DeliveryOutcome":
-        """Combines this outcome with a later one."""
         failed = {n: f for n, f in self.failed.items() if n not in later.settled}
         names = {**self.counted, **later.counted}
         return replace(
@@ -98,23 +92,24 @@ class DeliveryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target as shown to its user."""
+    """A destination of notifications, as shown to its user."""
 
     id: int
     subscription: int
-    user: int
+    user: Annotated[int, Field(exclude=True)]
     kind: str
-    config: dict[str, Any]  # without secrets
-    state: str
+    config: Annotated[dict[str, Any], Field(description="without its secrets")]
+    state: Annotated[str, Field(description="on, failing or off")]
     reason: str | None
-    failures: int
-    next_at: float | None  # time of the next retry
+    failures: Annotated[int, Field(description="consecutive failures")]
+    next_at: Annotated[EpochTime | None, Field(description="time of the next retry")]
     delivered: int
-    behind: int  # notifications not sent yet
-    waiting: int  # failed ones that are retried
+    behind: Annotated[int, Field(description="notifications not sent yet")]
+    waiting: Annotated[int, Field(description="failed notifications that are retried")]
     dead: int
-    secrets: int  # that are valid
-    created: float
+    secrets: Annotated[int, Field(exclude=True)]  # that are valid
+    created: EpochTime
+    secret: Annotated[str | None, Field(description="for verifying signatures of a webhook; shown only once")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,7 @@ class DeadLetter:
     match_id: str | None
     attempts: int
     error: str
-    at: float
+    at: EpochTime
 
 
 # ------------------------------------------------------------------------------- changes by users
@@ -166,10 +161,10 @@ def count_by_state(db: Connection) -> tuple[dict[str, int], dict[str, int]]:
     return targets, deliveries
 
 
-def get_target(db: Connection, id: int) -> Target:
-    """Reads a target; raises NotFoundError if there is none."""
+def get_target(db: Connection, id: int, user: int | None = None) -> Target:
+    """Reads a target; raises NotFoundError if the user has none."""
     row = db.execute(f"SELECT {_COLUMNS} FROM targets WHERE id = ?", (id,)).fetchone()
-    if row is None:
+    if row is None or user not in (None, row["user"]):
         raise NotFoundError(f"there is no target {id}")
     return _target(row)
 
@@ -179,7 +174,6 @@ def change_secrets(db: Connection, id: int, secrets: Sequence[Mapping[str, Any]]
 
 
 def remove_target(db: Connection, id: int) -> None:
-    """Deletes a target and its pending deliveries."""
     get_target(db, id)
     db.execute("DELETE FROM deliveries WHERE target = ?", (id,))
     db.execute("DELETE FROM targets WHERE id = ?", (id,))
@@ -259,7 +253,6 @@ def _state(row: Row) -> TargetState:
 
 
 def list_dead_letters(db: Connection, id: int, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-    """Reads the dead letters of a target, in order."""
     rows = db.execute(
         "SELECT d.number, o.kind, o.match_id, d.attempts, d.error, d.at FROM deliveries d "
         "JOIN outbox o ON o.number = d.number "
@@ -331,21 +324,12 @@ def read_pending_deliveries(
     if unsaved is not None:
         if unsaved.state == OFF:
             return None
-        target = replace(
-            target,
-            cursor=max(target.cursor, unsaved.cursor),
-            state=unsaved.state,
-            reason=unsaved.reason,
-            failures=unsaved.failures,
-            next_at=unsaved.next_at,
-        )
+        state = {name: getattr(unsaved, name) for name in ("state", "reason", "failures", "next_at")}
+        target = replace(target, cursor=max(target.cursor, unsaved.cursor), **state)
         failed = {n: f for n, f in unsaved.failed.items() if not f.dead}
         hidden = unsaved.settled | unsaved.failed.keys()
     piece = pieces.get(target.kind, pieces[""])
-    fresh = db.execute(
-        "SELECT * FROM outbox WHERE subscription = ? AND number > ? ORDER BY number LIMIT ?",
-        (target.subscription, target.cursor, piece),
-    ).fetchall()
+    fresh = read_notifications_after(db, target.cursor, most=piece, subscription=target.subscription)
     waits = _list_waiting(db, id, failed, hidden)
     first = min((at for _, at in waits.values()), default=None)
     next_at = _next_at(target, bool(fresh), first)
@@ -353,9 +337,9 @@ def read_pending_deliveries(
         return PendingDeliveries(target, (), (), (), next_at)
     ripe = sorted(number for number, (_, at) in waits.items() if at <= now)[:piece]
     stored = _read_notifications(db, ripe)
-    due = tuple(DueDelivery(stored[n], waits[n][0]) for n in ripe if n in stored)
+    due = tuple((stored[n], waits[n][0]) for n in ripe if n in stored)
     lost = tuple(number for number in ripe if number not in stored)
-    return PendingDeliveries(target, due, tuple(Notification(*row) for row in fresh), lost, next_at)
+    return PendingDeliveries(target, due, tuple(fresh), lost, next_at)
 
 
 def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> float | None:
@@ -392,13 +376,11 @@ def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> floa
 
 
 def _after(db: Connection, target: Target) -> float | None:
-    fresh = db.execute(
-        "SELECT 1 FROM outbox WHERE subscription = ? AND number > ? LIMIT 1", (target.subscription, target.cursor)
-    ).fetchone()
+    fresh = read_notifications_after(db, target.cursor, most=1, subscription=target.subscription)
     first = db.execute(
         "SELECT min(coalesce(next_at, 0.0)) FROM deliveries WHERE target = ? AND state = ?", (target.id, WAITING)
     ).fetchone()[0]
-    return _next_at(target, fresh is not None, first)
+    return _next_at(target, bool(fresh), first)
 
 
 def _next_at(target: Target, fresh: bool, first: float | None) -> float | None:

@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from sqlite3 import Connection, IntegrityError, Row
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ensue.errors import ServiceError, did_you_mean
 from ensue.service.errors import ConflictError, NotFoundError
+from ensue.service.event_columns import EpochTime
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal
 
@@ -42,9 +45,9 @@ class IssuedToken:
     """A newly issued token; its text cannot be read again later."""
 
     id: int
-    token: str = field(repr=False)
+    token: Annotated[str, Field(description="shown only once")] = field(repr=False)
     scopes: tuple[str, ...]
-    expires: float | None
+    expires: EpochTime | None
 
 
 # -------------------------------------------------------------------------------- users
@@ -103,7 +106,6 @@ def get_user_limits(db: Connection, user: int, limits: ServiceLimits) -> Service
 
 
 def list_quotas(db: Connection, limit: str) -> list[float]:
-    """The values of a limit that are set as quotas of users."""
     rows = db.execute("SELECT quotas FROM users WHERE quotas <> '{}'")
     quotas = (json.loads(row[0]) for row in rows)
     return [float(own[limit]) for own in quotas if limit in own]
@@ -123,7 +125,6 @@ def change_user(
 
 
 def validate_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Validates names and values of quotas."""
     for name in quotas or {}:
         if name not in QUOTAS:
             raise ServiceError(f"there is no quota '{name}'\n  hint: {did_you_mean(name, QUOTAS)}")
@@ -201,13 +202,12 @@ def list_tokens(db: Connection, user: int) -> list[Row]:
 def list_valid_credentials(db: Connection, at: float) -> frozenset[int | bytes]:
     """The ids of all valid tokens, and the hashes of their unexpired sessions."""
     rows = db.execute(
-        "SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
-        "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?)",
+        "WITH valid AS (SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
+        "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?1)) SELECT id FROM valid "
+        "UNION ALL SELECT hash FROM sessions JOIN valid ON token = valid.id WHERE expires > ?1",
         (at,),
     )
-    tokens = {row[0] for row in rows}
-    sessions = db.execute("SELECT hash, token FROM sessions WHERE expires > ?", (at,))
-    return frozenset(tokens | {hash for hash, token in sessions if token in tokens})
+    return frozenset(row[0] for row in rows)
 
 
 def record_use(db: Connection, token: int, at: float) -> None:
@@ -246,7 +246,6 @@ def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
 
 
 def prune_sessions(db: Connection, at: float) -> None:
-    """Deletes expired sessions."""
     db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
 
 

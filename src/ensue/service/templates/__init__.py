@@ -5,30 +5,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
-from ensue.service.templates.geofences import (
-    ENTERS,
-    LEAVES,
-    NOT_SEEN,
-    STAYS,
-    write_enters,
-    write_leaves,
-    write_not_seen,
-    write_stays,
-)
+from ensue.service.templates.geofences import GEOFENCES
 from ensue.service.templates.parameters import ParameterValues, parse_values
-from ensue.service.templates.proximity import NEAR, STRAYS, write_near, write_strays
+from ensue.service.templates.proximity import PROXIMITY
 from ensue.service.templates.template import FilledTemplate, Template, TemplateStream
 
 _WRITERS: dict[str, tuple[Template, Callable[[ParameterValues], FilledTemplate]]] = {
-    template.name: (template, write)
-    for template, write in (
-        (ENTERS, write_enters),
-        (LEAVES, write_leaves),
-        (STAYS, write_stays),
-        (NOT_SEEN, write_not_seen),
-        (NEAR, write_near),
-        (STRAYS, write_strays),
-    )
+    template.name: (template, write) for template, write in (*GEOFENCES, *PROXIMITY)
 }
 TEMPLATES: Mapping[str, Template] = MappingProxyType({name: template for name, (template, _) in _WRITERS.items()})
 

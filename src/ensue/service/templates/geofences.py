@@ -112,7 +112,6 @@ class _Border:
 
 
 def write_enters(args: ParameterValues) -> FilledTemplate:
-    """OPSL for ENTERS."""
     border = _Border(args)
     says = (
         f"Reports when {border.who.one} enters {border.place.words}: was {border.away}"
@@ -125,7 +124,6 @@ def write_enters(args: ParameterValues) -> FilledTemplate:
 
 
 def write_leaves(args: ParameterValues) -> FilledTemplate:
-    """OPSL for LEAVES."""
     border = _Border(args)
     who = border.who
     says = (
@@ -138,7 +136,6 @@ def write_leaves(args: ParameterValues) -> FilledTemplate:
 
 
 def write_stays(args: ParameterValues) -> FilledTemplate:
-    """OPSL for STAYS."""
     border = _Border(args)
     who, longer_than = border.who, args.length("longer_than")
     conditions, definitions = border.change("outside", "inside")
@@ -182,7 +179,6 @@ NOT_SEEN = Template(
 
 
 def write_not_seen(args: ParameterValues) -> FilledTemplate:
-    """OPSL for NOT_SEEN."""
     who, longer_than = args.objects("object"), args.length("longer_than")
     yard, margin = args.place("unless_in"), args.distance("margin")
     last, but = f"({who.first})", ""
@@ -194,3 +190,6 @@ def write_not_seen(args: ParameterValues) -> FilledTemplate:
     title = f"not seen for {longer_than}: {who.words}"
     conditions = [f"!($last;; {longer_than})({who.write_same_object('$last;')})"]
     return write_template(args, title, says, conditions, [f"$last; = {last}"], yard)
+
+
+GEOFENCES = ((ENTERS, write_enters), (LEAVES, write_leaves), (STAYS, write_stays), (NOT_SEEN, write_not_seen))

@@ -16,7 +16,6 @@ from ensue.service.templates.template import (
     NANOSECONDS,
     Duration,
     FilledTemplate,
-    KeyColumn,
     ObjectSelection,
     Parameter,
     ParameterKind,
@@ -73,7 +72,6 @@ class ParameterValues:
         return self.values.get(name)
 
     def build_error(self, name: str, problem: str, *, hint: str) -> QueryError:
-        """The error for the value of a parameter."""
         return QueryError(f"template '{self.template}', '{name}': {problem}", hint=hint)
 
     def metres(self, distance: float) -> str:
@@ -107,16 +105,14 @@ def _read(
     if value is None and parameter.required:
         raise QueryError(f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream))
     if parameter.kind is ParameterKind.OBJECT:
-        return ObjectSelection(KeyColumn.from_stream(stream), _objects(value, parameter, stream))
+        return ObjectSelection(stream, _objects(value, parameter, stream))
     if value is None:
         return None
-    match parameter.kind:
-        case ParameterKind.LENGTH:
-            return _length(value, parameter, stream)
-        case ParameterKind.DISTANCE:
-            return _distance(value, parameter, stream)
-        case ParameterKind.REGION:
-            return _place(value, parameter, stream)
+    read = {ParameterKind.LENGTH: _length, ParameterKind.DISTANCE: _distance, ParameterKind.REGION: _place}
+    parsed = read[parameter.kind](value, parameter, stream)
+    if parsed is None:
+        raise _error(parameter, value, stream)
+    return parsed
 
 
 def _error(parameter: Parameter, value: Any, stream: TemplateStream) -> QueryError:
@@ -152,13 +148,13 @@ def _example(parameter: Parameter, stream: TemplateStream) -> str:
             return f"values of the column '{stream.key}', as in {listed}"
 
 
-def _length(value: Any, parameter: Parameter, stream: TemplateStream) -> Duration:
+def _length(value: Any, parameter: Parameter, stream: TemplateStream) -> Duration | None:
     amount = _nanoseconds(value) if stream.calendar else _number(value)
     if amount is None:
-        raise _error(parameter, value, stream)
+        return None
     if stream.whole_numbers and not stream.calendar:
         if amount != int(amount):
-            raise _error(parameter, value, stream)
+            return None
         amount = int(amount)
     length = Duration(amount, stream.calendar)
     least = _MICROSECOND / NANOSECONDS if stream.calendar else None
@@ -187,14 +183,14 @@ def _nanoseconds(value: Any) -> int | None:
     return nanoseconds if abs(nanoseconds) <= _LONGEST else None
 
 
-def _distance(value: Any, parameter: Parameter, stream: TemplateStream) -> float:
+def _distance(value: Any, parameter: Parameter, stream: TemplateStream) -> float | None:
     distance = _number(value)
     if distance is None and stream.earth and isinstance(value, str):
         parsed = _DISTANCE.fullmatch(value)
         if parsed is not None:
             distance = float(parsed[1]) * (1_000 if (parsed[2] or "").lower() == "km" else 1)
     if distance is None:
-        raise _error(parameter, value, stream)
+        return None
     _require(distance, parameter, None, format_number)
     return float(distance)
 
@@ -252,11 +248,11 @@ def _object(value: Any, parameter: Parameter, stream: TemplateStream) -> Value:
     return number
 
 
-def _place(value: Any, parameter: Parameter, stream: TemplateStream) -> TemplateRegion:
+def _place(value: Any, parameter: Parameter, stream: TemplateStream) -> TemplateRegion | None:
     if isinstance(value, str) and _NAME.fullmatch(value.strip()):
         return TemplateRegion(value.strip())
     if isinstance(value, str) and not _SHAPE.match(value):
-        raise _error(parameter, value, stream)
+        return None
     try:
         shape = normalize_region(value)
         build_region(Region(shape), "earth" if stream.earth else "plane")

@@ -152,7 +152,6 @@ class _Pairs:
 
 
 def write_near(args: ParameterValues) -> FilledTemplate:
-    """OPSL for NEAR."""
     objects, others = args.objects("object"), args.objects("other")
     if not objects.values:  # near is symmetric: named objects come first
         objects, others = others, objects
@@ -160,7 +159,7 @@ def write_near(args: ParameterValues) -> FilledTemplate:
         pairs = _sides(args, objects, others, ("object", "other"))
         whom, title = (f"{_other(others)} and {objects.one}", f"near {objects.words}: {others.words}")
     else:
-        another = objects.key.write_different_object("$object1;")
+        another = objects.write_different_object("$object1;")
         other = f"{objects.first}, {another}" if objects.values else another
         pairs = _Pairs(args, objects, objects, other, ("object", "other"))
         whom = f"two of {objects.words}" if objects.values else "any two objects"
@@ -186,7 +185,6 @@ def write_near(args: ParameterValues) -> FilledTemplate:
 
 
 def write_strays(args: ParameterValues) -> FilledTemplate:
-    """OPSL for STRAYS."""
     leader, followers = args.objects("leader"), args.objects("followers")
     if not leader.single:
         raise args.build_error("leader", "a convoy has one leader", hint="name a single object")
@@ -209,12 +207,15 @@ def _sides(args: ParameterValues, objects: ObjectSelection, others: ObjectSelect
     if shared:
         raise args.build_error(
             "other" if names[1] == "other" else "followers",
-            f"{ObjectSelection(objects.key, shared).words} cannot be on both sides",
+            f"{ObjectSelection(objects.stream, shared).words} cannot be on both sides",
             hint="name each object on one side",
         )
-    other = others.first if others.values else objects.key.write_exclusion(objects.values)
+    other = others.first if others.values else objects.write_exclusion()
     return _Pairs(args, objects, others, other, names)
 
 
 def _other(others: ObjectSelection) -> str:
     return others.one if others.values else "any other"
+
+
+PROXIMITY = ((NEAR, write_near), (STRAYS, write_strays))

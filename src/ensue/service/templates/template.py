@@ -158,60 +158,17 @@ _SHOWN = 3  # objects listed in a description
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """The key column, as predicates write it."""
-
-    column: str
-    is_text: bool
-
-    @classmethod
-    def from_stream(cls, stream: TemplateStream) -> "KeyColumn":
-        assert stream.key is not None
-        return cls(stream.key, stream.key_is_text)
-
-    @property
-    def field(self) -> str:
-        """The column name after a type or a variable, quoted if it could be misread."""
-        if _NAME.fullmatch(self.column) and self.column.upper() not in ("IN", "LIKE", "WITH"):
-            return self.column
-        return '"' + self.column.replace('"', '""') + '"'
-
-    @property
-    def typed(self) -> str:
-        return f"{'STRING' if self.is_text else 'ARITH'}:{self.field}"
-
-    @property
-    def anybody(self) -> str:
-        """A predicate that holds for every object, since an atom needs one."""
-        return f"{self.typed} LIKE '%'" if self.is_text else f"{self.typed} > -1e300"
-
-    def write_same_object(self, variable: str) -> str:
-        """A predicate for the object of a variable's event."""
-        return f"{self.typed} = {variable}.{self.field}"
-
-    def write_different_object(self, variable: str) -> str:
-        """A predicate for another object than that of a variable, with each pair once.
-
-        Strings of two events cannot be ordered, so there each pair appears twice.
-        """
-        return f"{self.typed} {'!=' if self.is_text else '>'} {variable}.{self.field}"
-
-    def write_exclusion(self, values: tuple[Value, ...]) -> str:
-        return ", ".join(f"{self.typed} != {_literal(value)}" for value in values)
-
-
-@dataclass(frozen=True, slots=True)
 class ObjectSelection:
-    """Some objects, or all.
+    """Some objects, or all, and the predicates for them over the key column.
 
-    >>> trucks = ObjectSelection(KeyColumn("id", False), (17, 18))
+    >>> trucks = ObjectSelection(TemplateStream("id"), (17, 18))
     >>> trucks.first, trucks.write_same_object("$a;")
     ('ARITH:id IN (17, 18)', 'ARITH:id IN (17, 18), ARITH:id = $a;.id')
-    >>> ObjectSelection(KeyColumn("name", True), ("O'Neil",)).write_same_object("$a;")
+    >>> ObjectSelection(TemplateStream("name", key_is_text=True), ("O'Neil",)).write_same_object("$a;")
     "STRING:name = 'O''Neil'"
     """
 
-    key: KeyColumn
+    stream: TemplateStream
     values: tuple[Value, ...] = ()  # empty: all objects
 
     @property
@@ -219,20 +176,43 @@ class ObjectSelection:
         return len(self.values) == 1
 
     @property
+    def _field(self) -> str:
+        """The column name after a type or a variable, quoted if it could be misread."""
+        column = self.stream.key or ""
+        if _NAME.fullmatch(column) and column.upper() not in ("IN", "LIKE", "WITH"):
+            return column
+        return '"' + column.replace('"', '""') + '"'
+
+    @property
+    def _typed(self) -> str:
+        return f"{'STRING' if self.stream.key_is_text else 'ARITH'}:{self._field}"
+
+    @property
     def first(self) -> str:
-        """Predicates for any of the objects."""
+        """Predicates for any of the objects; for all of them one that always holds, since an atom needs one."""
         if not self.values:
-            return self.key.anybody
+            return f"{self._typed} LIKE '%'" if self.stream.key_is_text else f"{self._typed} > -1e300"
         if self.single:
-            return f"{self.key.typed} = {_literal(self.values[0])}"
-        return f"{self.key.typed} IN ({', '.join(map(_literal, self.values))})"
+            return f"{self._typed} = {_literal(self.values[0])}"
+        return f"{self._typed} IN ({', '.join(map(_literal, self.values))})"
 
     def write_same_object(self, variable: str) -> str:
         """Predicates for the object of a variable's event."""
         if self.single:
             return self.first
-        tied = self.key.write_same_object(variable)
+        tied = f"{self._typed} = {variable}.{self._field}"
         return f"{self.first}, {tied}" if self.values else tied
+
+    def write_different_object(self, variable: str) -> str:
+        """A predicate for another object than that of a variable, with each pair once.
+
+        Strings of two events cannot be ordered, so there each pair appears twice.
+        """
+        return f"{self._typed} {'!=' if self.stream.key_is_text else '>'} {variable}.{self._field}"
+
+    def write_exclusion(self) -> str:
+        """Predicates for all other objects."""
+        return ", ".join(f"{self._typed} != {_literal(value)}" for value in self.values)
 
     @property
     def one(self) -> str:
@@ -243,7 +223,7 @@ class ObjectSelection:
     def words(self) -> str:
         """A description in one line.
 
-        >>> ObjectSelection(KeyColumn("id", False), (1, 2, 3, 4, 5)).words
+        >>> ObjectSelection(TemplateStream("id"), (1, 2, 3, 4, 5)).words
         '1, 2, 3 and 2 more'
         """
         if not self.values:

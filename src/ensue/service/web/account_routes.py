@@ -4,7 +4,7 @@ import hmac
 import json
 import time
 from dataclasses import asdict
-from sqlite3 import Row
+from sqlite3 import Connection, Row
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,8 +15,11 @@ from ensue.service.access import Accounts, Principal
 from ensue.service.errors import NotAllowedError, UnauthenticatedError
 from ensue.service.event_columns import format_time
 from ensue.service.service import Service
+from ensue.service.settings import StreamDescription
+from ensue.service.store import journal, user_store
 from ensue.service.store.subscription_store import get_usage
-from ensue.service.store.user_store import QUOTAS
+from ensue.service.store.user_store import ADMIN, QUOTAS
+from ensue.service.web import schemas
 from ensue.service.web.guard import (
     ACCESS,
     COOKIE,
@@ -27,27 +30,14 @@ from ensue.service.web.guard import (
     get_principal,
     get_session_cookie,
 )
-from ensue.service.web.schemas import (
-    AuditPage,
-    ChangedUserForm,
-    Id,
-    ListAnswer,
-    MeAnswer,
-    Page,
-    StreamAnswer,
-    TokenAnswer,
-    TokenForm,
-    UserForm,
-    format_epoch,
-    seconds_until,
-)
+from ensue.service.web.schemas import Id, Page
 
 
 def account_routes(service: Service, accounts: Accounts) -> APIRouter:
     """Adds /me and /stream."""
     routes = APIRouter(tags=["account"])
 
-    @routes.get("/me", response_model=MeAnswer)
+    @routes.get("/me", response_model=schemas.MeAnswer)
     async def me(request: Request) -> dict[str, Any]:
         """Returns the authenticated user: scopes, quotas, and usage."""
         access = get_principal(request)
@@ -66,91 +56,85 @@ def account_routes(service: Service, accounts: Accounts) -> APIRouter:
             },
         }
 
-    @routes.get("/stream", response_model=StreamAnswer)
-    async def stream(_: ReadAccess) -> dict[str, Any]:
+    @routes.get("/stream", response_model=StreamDescription)
+    async def stream(_: ReadAccess) -> StreamDescription:
         """Describes the events: their columns and roles."""
-        return describe_stream(service)
+        return service.stream
 
     return routes
 
 
 def describe_stream(service: Service) -> dict[str, Any]:
-    """Describes the columns of events and their roles."""
     return {**asdict(service.stream), "columns": dict(service.stream.columns)}
 
 
-def user_routes(accounts: Accounts) -> APIRouter:
+def user_routes(service: Service, accounts: Accounts) -> APIRouter:
     """Adds /users, /tokens and /audit."""
     routes = APIRouter(tags=["administration"])
 
-    @routes.get("/users", response_model=ListAnswer)
+    @routes.get("/users", response_model=schemas.ListAnswer)
     async def users(_: AdminAccess) -> dict[str, Any]:
         """Lists all users."""
-        return {"items": [_user(row) for row in await accounts.users()]}
+        return {"items": [_user(row) for row in await service.look(user_store.list_users)]}
 
     @routes.post("/users", status_code=201, response_model=dict[str, Any])
-    async def add(form: UserForm, access: AdminAccess) -> dict[str, Any]:
+    async def add(form: schemas.UserForm, access: AdminAccess) -> dict[str, Any]:
         """Adds a user, who needs a token for any request."""
-        return _user(await accounts.add_user(access, form.name, form.quotas))
+
+        def work(db: Connection) -> Row:
+            return user_store.get_user(db, user_store.add_user(db, form.name, quotas=form.quotas, by=access.user))
+
+        return _user(await service.do(work))
 
     @routes.patch("/users/{id}", response_model=dict[str, Any])
-    async def change(id: Id, form: ChangedUserForm, access: AdminAccess) -> dict[str, Any]:
+    async def change(id: Id, form: schemas.ChangedUserForm, access: AdminAccess) -> dict[str, Any]:
         """Changes the quotas of a user, or disables or enables the user."""
         return _user(await accounts.change_user(access, id, quotas=form.quotas, off=form.off))
 
-    @routes.get("/users/{id}/tokens", response_model=ListAnswer)
+    @routes.get("/users/{id}/tokens", response_model=schemas.ListAnswer)
     async def tokens(id: Id, _: AdminAccess) -> dict[str, Any]:
         """Lists the tokens of a user, without their texts."""
-        return {"items": [_token(row) for row in await accounts.tokens(id)]}
+        return {"items": [_token(row) for row in await service.look(lambda db: user_store.list_tokens(db, id))]}
 
-    @routes.post("/users/{id}/tokens", status_code=201, response_model=TokenAnswer)
-    async def add_token(id: Id, form: TokenForm, access: AdminAccess) -> dict[str, Any]:
+    @routes.post("/users/{id}/tokens", status_code=201, response_model=user_store.IssuedToken)
+    async def add_token(id: Id, form: schemas.TokenForm, access: AdminAccess) -> user_store.IssuedToken:
         """Creates a token; its text is shown only once."""
-        age = seconds_until(form.expires, time.time())
-        issued = await accounts.add_token(access, id, scopes=form.scopes, label=form.label, age=age)
-        return {
-            "id": issued.id,
-            "token": issued.token,
-            "scopes": list(issued.scopes),
-            "expires": format_epoch(issued.expires),
-        }
+        options = {**form.model_dump(exclude={"expires"}), "age": schemas.seconds_until(form.expires, time.time())}
+        return await service.do(
+            lambda db: user_store.add_token(db, id, **options, limits=service.limits, by=access.user)
+        )
 
     @routes.delete("/tokens/{id}", status_code=204)
     async def revoke(id: Id, access: AdminAccess) -> None:
         """Revokes a token immediately and disconnects its listeners."""
         await accounts.revoke(access, id)
 
-    @routes.get("/audit", response_model=AuditPage)
+    @routes.get("/audit", response_model=schemas.ItemPage[dict[str, Any]])
     async def audit(
         access: ReadAccess, limit: Page = 100, before: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None
     ) -> dict[str, Any]:
         """Lists changes, newest first: one's own, or all for an administrator."""
-        rows = await accounts.audit(access, before=before, limit=limit)
-        return {
-            "items": [{**dict(row), "at": format_time(row["at"])} for row in rows],
-            "next": rows[-1]["id"] if len(rows) == limit else None,
-        }
+        return await service.look(lambda db: read_audit_page(db, access, before, limit))
 
     return routes
 
 
+def read_audit_page(db: Connection, access: Principal, before: int | None, limit: int) -> dict[str, Any]:
+    """Reads the audit log: all entries for an administrator, otherwise those of the user."""
+    user = None if access.may(ADMIN) else access.user
+    rows = journal.read_audit_log(db, user, before, limit)
+    items = [{**row, "at": format_time(row["at"])} for row in rows]
+    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
+
+
 def _user(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "name": row["name"],
-        "created": format_time(row["created"]),
-        "quotas": json.loads(row["quotas"]),
-        "off": bool(row["off"]),
-    }
+    created, quotas = format_time(row["created"]), json.loads(row["quotas"])
+    return {**dict(row), "created": created, "quotas": quotas, "off": bool(row["off"])}
 
 
 def _token(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "label": row["label"],
-        "scopes": row["scopes"].split(),
-        **{name: format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")},
-    }
+    times = {name: schemas.format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")}
+    return {"id": row["id"], "label": row["label"], "scopes": row["scopes"].split(), **times}
 
 
 _SEE_OTHER = 303
@@ -192,7 +176,7 @@ def add_session_routes(app: FastAPI, accounts: Accounts) -> None:
         form = await request.form()
         where = sanitize_path(str(form.get("next", "/")))
         try:
-            session = await accounts.sign_in(str(form.get("token", "")).strip())
+            cookie = await accounts.sign_in(str(form.get("token", "")).strip())
         except UnauthenticatedError as refused:
             address = request.client.host if request.client else ""
             accounts.record_refusal(str(refused), address)
@@ -201,9 +185,9 @@ def add_session_routes(app: FastAPI, accounts: Accounts) -> None:
         answer = RedirectResponse(where, _SEE_OTHER)
         answer.set_cookie(
             COOKIE,
-            session.cookie,
+            cookie,
             path="/",
-            max_age=accounts.session_seconds,
+            max_age=int(accounts.limits.session_age),
             secure=request.url.scheme == "https",
             httponly=True,
             samesite="strict",

@@ -105,7 +105,6 @@ Errors are `application/problem+json`. Objects of other users are reported as no
 
 
 def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
-    """Creates the application of a running service."""
     accounts = Accounts(service.database, service.limits)
     accounts.revoked.append(service.listeners.revoke)
     service.listeners.standing = accounts.list_valid
@@ -136,7 +135,7 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
         notification_routes(service, turns),
         object_routes(service, turns),
         health_routes(service),
-        user_routes(accounts),
+        user_routes(service, accounts),
     ):
         app.include_router(routes, prefix=API.rstrip("/"))
     app.include_router(probe_routes(service))

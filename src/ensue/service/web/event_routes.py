@@ -8,32 +8,23 @@ from sqlite3 import Connection
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ensue.errors import EventError
 from ensue.service.access import Principal
+from ensue.service.core import PublishResult
 from ensue.service.errors import OverLimitError
 from ensue.service.event_columns import format_time
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
 from ensue.service.service import Service
-from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxReader, SseHub
+from ensue.service.sse_hub import DisconnectedError, NotificationListener, OutboxReader, SseHub
 from ensue.service.store import journal
 from ensue.service.store.outbox import MATCH, Notification, OutboxPage
 from ensue.service.store.user_store import ADMIN
+from ensue.service.web import schemas
 from ensue.service.web.guard import PublishAccess, QuerySlots, ReadAccess
-from ensue.service.web.schemas import (
-    GREATEST,
-    After,
-    AuditPage,
-    ListAnswer,
-    NotificationPage,
-    Number,
-    Page,
-    PublishedAnswer,
-    encode_json,
-    format_epoch,
-    join_bodies,
-)
+from ensue.service.web.schemas import After, Number, Page
 
 _BODIES = 32  # of maximum size that may wait
 _EXAMPLE = '{"ts": "2026-01-31T10:00:00Z", "id": 17, "x": 4.0, "y": 5.0}\n'
@@ -57,7 +48,7 @@ def event_routes(service: Service) -> APIRouter:
     routes = APIRouter(tags=["events"])
     waiting = _Waiting(service.limits.waiting, service.limits.body_bytes * _BODIES)
 
-    @routes.post("/events", response_model=PublishedAnswer, openapi_extra=_DESCRIBED)
+    @routes.post("/events", response_model=PublishResult, openapi_extra=_DESCRIBED)
     async def publish(
         request: Request,
         access: PublishAccess,
@@ -67,7 +58,7 @@ def event_routes(service: Service) -> APIRouter:
         sequence: Annotated[
             int | None, Header(ge=0, lt=1 << 62, description="number of the first event; the next ones follow")
         ] = None,
-    ) -> dict[str, int]:
+    ) -> PublishResult:
         """Publishes events; the answer means that the events and their matches are committed.
 
         With a producer and a sequence, repeated events are dropped: a request whose answer was
@@ -90,9 +81,9 @@ def event_routes(service: Service) -> APIRouter:
             except EventError as error:  # the whole body; publishers may not read bad events
                 await service.put_aside(body, str(error), producer=producer, user=access.user)
                 raise
-        return result.as_dict()
+        return result
 
-    @routes.get("/events/bad", response_model=AuditPage)
+    @routes.get("/events/bad", response_model=schemas.ItemPage[dict[str, Any]])
     async def bad(
         access: ReadAccess,
         limit: Page = 100,
@@ -102,17 +93,22 @@ def event_routes(service: Service) -> APIRouter:
 
         An administrator sees those of all users.
         """
-        user = None if access.may(ADMIN) else access.user
-        rows = await service.look(lambda db: journal.list_bad_events(db, user=user, before=before, most=limit))
-        items = [{**row, "at": format_time(row["at"])} for row in rows]
+        items = await service.look(lambda db: list_bad_events(db, access, before, limit))
         return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
-    @routes.get("/positions", response_model=ListAnswer)
+    @routes.get("/positions", response_model=schemas.ListAnswer)
     async def list_positions(access: ReadAccess) -> dict[str, Any]:
         """Lists the next expected sequence number of each of one's producers."""
         return {"items": await service.look(lambda db: _positions(db, access))}
 
     return routes
+
+
+def list_bad_events(db: Connection, access: Principal, before: int, limit: int) -> list[dict[str, Any]]:
+    """Lists the rejected events of a user, or those of all for an administrator."""
+    user = None if access.may(ADMIN) else access.user
+    rows = journal.list_bad_events(db, user, before, limit)
+    return [{**row, "at": format_time(row["at"])} for row in rows]
 
 
 class _Waiting:
@@ -145,7 +141,7 @@ def _positions(db: Connection, access: Principal) -> list[dict[str, Any]]:
     ]
 
 
-_NUMBER: dict[str, Any] = {"ge": 0, "lt": GREATEST}
+_NUMBER: dict[str, Any] = {"ge": 0, "lt": schemas.GREATEST}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Frames, until the client disconnects or the service stops",
@@ -162,55 +158,44 @@ _HEADERS = [
 ]
 
 
-class NotificationStream(Response):
+class NotificationStream(StreamingResponse):
     """The response that sends notifications as they come; frames are joined into few writes."""
 
     def __init__(self, hub: SseHub, listener: NotificationListener) -> None:
-        super().__init__()
+        super().__init__(())
         self.raw_headers = list(_HEADERS)
         self._hub, self._listener = hub, listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        listener = self._listener
-        listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
-        watching = asyncio.create_task(_watch(receive, listener))
+        self._listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await _write_all(listener, send)
+            await super().__call__(scope, receive, send)
         finally:
-            watching.cancel()
-            self._hub.leave(listener)
+            self._hub.leave(self._listener)
 
+    async def stream_response(self, send: Send) -> None:
+        """Sends frames until the hub disconnects the listener; a disconnect of the client cancels it."""
+        listener, loop = self._listener, asyncio.get_running_loop()
 
-async def _write_all(listener: NotificationListener, send: Send) -> None:
-    loop = asyncio.get_running_loop()
+        async def write(body: bytes, *, more: bool = True) -> None:
+            listener.written = loop.time()
+            listener.writing = True
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+            listener.writing = False
 
-    async def write(body: bytes, *, more: bool = True) -> None:
-        listener.written = loop.time()
-        listener.writing = True
-        await send({"type": "http.response.body", "body": body, "more_body": more})
-        listener.writing = False
-
-    try:
-        await listener.begin()
-        # A frame with only an id is no event, but sets the id that a browser sends to reconnect.
-        await write(b"retry: %d\nid: %d\n\n" % (random.randint(*_RETRY), listener.after))
-        while True:
-            frames = [frame for _, frame in await listener.take()]
-            for first in range(0, len(frames), _JOINED):
-                await write(b"".join(frames[first : first + _JOINED]))
-            if not frames:
-                await write(b": still here\nid: %d\n\n" % listener.after)
-    except DisconnectedError as cut:
-        if cut.why is not DisconnectReason.gone:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            await listener.begin()
+            # A frame with only an id is no event, but sets the id that a browser sends to reconnect.
+            await write(b"retry: %d\nid: %d\n\n" % (random.randint(*_RETRY), listener.after))
+            while True:
+                frames = [frame for _, frame in await listener.take()]
+                for first in range(0, len(frames), _JOINED):
+                    await write(b"".join(frames[first : first + _JOINED]))
+                if not frames:
+                    await write(b": still here\nid: %d\n\n" % listener.after)
+        except DisconnectedError as cut:
             await write(b": %b\n\n" % cut.why.value.encode(), more=False)
-
-
-async def _watch(receive: Receive, listener: NotificationListener) -> None:
-    """Waits for the disconnect of the client."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    listener.cut(DisconnectReason.gone)
 
 
 def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
@@ -247,12 +232,12 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
         )
         return NotificationStream(service.listeners, listener)
 
-    @routes.get("/notifications", response_model=NotificationPage)
+    @routes.get("/notifications", response_model=schemas.NotificationPage)
     async def notifications(
         access: ReadAccess,
-        after: Annotated[int | None, Query(ge=0, lt=GREATEST, description="by default from the oldest")] = None,
+        after: Annotated[int | None, Query(ge=0, lt=schemas.GREATEST, description="by default from the oldest")] = None,
         limit: Page = 100,
-        subscription: Annotated[int | None, Query(ge=0, lt=GREATEST)] = None,
+        subscription: Annotated[int | None, Query(ge=0, lt=schemas.GREATEST)] = None,
     ) -> Response:
         """Notifications after a number, for polling: pass `next` as `after`."""
         if subscription is not None:
@@ -264,7 +249,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
         """A notification with the tracks of its objects, for a replay on a map."""
         async with turns.acquire(access.user):
             replay = await service.replay(number, user=access.user)
-        return encode_json({**replay, "at": format_epoch(replay["at"])})
+        return schemas.encode_json({**replay, "at": schemas.format_epoch(replay["at"])})
 
     return routes
 
@@ -279,7 +264,7 @@ async def read_page(read: OutboxReader, after: int | None, limit: int) -> Respon
     full = len(stored.notifications) == limit
     next = stored.notifications[-1].number if full else stored.newest
     fields: dict[str, Any] = {"next": next, **({"resync": True} if lost else {})}
-    return join_bodies(fields, "items", map(_add_number, stored.notifications))
+    return schemas.join_bodies(fields, "items", map(_add_number, stored.notifications))
 
 
 def _add_number(notification: Notification) -> bytes:
@@ -318,7 +303,7 @@ def object_routes(service: Service, turns: QuerySlots) -> APIRouter:
         """Returns the newest positions of an object as [time, x, y], ordered by time."""
         async with turns.acquire(access.user):
             points = await service.track(id, since=since, until=until, limit=limit)
-        return encode_json({"points": points})
+        return schemas.encode_json({"points": points})
 
     return routes
 
@@ -334,4 +319,4 @@ def _encode_objects(service: Service, after: int, limit: int) -> Response:
         }
         for each in objects
     ]  # fmt: skip
-    return encode_json({"items": items, "at": at})
+    return schemas.encode_json({"items": items, "at": at})

@@ -40,6 +40,7 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
 }
 
 
@@ -58,7 +59,18 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        started = False
+
+        async def answer(message: Message) -> None:
+            """Adds the common headers."""
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
         try:
             headers = Headers(scope=scope)
             access = scope[ACCESS] = await self._access(scope, headers)
@@ -71,12 +83,12 @@ class RequestGuard:
                 dropped = (b"content-encoding", b"content-length")
                 left = [pair for pair in scope["headers"] if pair[0].lower() not in dropped]
                 scope = {**scope, "headers": left}
-                bounded = _Decompressed(bounded, most)
+                bounded = _limit_size(_Decompressed(bounded), most)
             await self._app(scope, bounded, answer)
         except ClientDisconnect:
             return  # the client cannot receive an answer
         except Exception as error:
-            if answer.started:
+            if started:
                 raise
             await describe_problem(error).response()(scope, receive, answer)
 
@@ -120,23 +132,6 @@ class RequestGuard:
             return None  # the page redirects to signing in
 
 
-class _Answer:
-    """Adds the common headers to responses."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.started = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-store")
-        await self._send(message)
-
-
 def _limit_size(receive: Receive, most: int) -> Receive:
     """Limits the size of a request body."""
     left = most
@@ -153,11 +148,10 @@ def _limit_size(receive: Receive, most: int) -> Receive:
 
 
 class _Decompressed:
-    """Decompresses a gzip body in chunks, up to a size."""
+    """Decompresses a gzip body in chunks."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._left = self._most = most
         self._stream = zlib.decompressobj(_GZIP)
         self._pending = b""  # compressed bytes that have arrived
         self._ended = False  # no more bytes arrive
@@ -184,9 +178,6 @@ class _Decompressed:
         except zlib.error as error:
             raise HTTPException(400, f"the body is not gzip: {error}") from None
         self._pending = self._stream.unused_data or self._stream.unconsumed_tail
-        self._left -= len(body)
-        if self._left < 0:
-            raise BodyTooLargeError(self._most)
         if self._ended and not self._pending:
             self._whole = self._stream.eof
             if not self._whole and not body:
@@ -232,7 +223,6 @@ def _refuse_forged(path: str, headers: Headers, csrf: str) -> None:
 
 
 def get_session_cookie(headers: Headers) -> str | None:
-    """Returns the value of the session cookie."""
     return cookie_parser(headers.get("cookie", "")).get(COOKIE)
 
 

@@ -19,8 +19,7 @@ from ensue.service.store import journal, subscription_store, target_store
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
 from ensue.service.store.user_store import ADMIN
 from ensue.service.web.guard import AdminAccess, ReadAccess
-from ensue.service.web.schemas import format_epoch
-from ensue.service.web.subscription_routes import view_target
+from ensue.service.web.schemas import Items, format_epoch
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SUBSCRIPTIONS = 1_000  # subscriptions with their own counters: those with the highest values
@@ -39,6 +38,7 @@ _GAUGES = {
     "paused": "Paused subscriptions",
     "objects": "Known objects",
     "listeners": "Connected listeners",
+    "taking_events": "1 while events are accepted",
 }
 
 
@@ -51,18 +51,16 @@ async def render_metrics(service: Service, user: int | None) -> str:
     totals = await service.look(journal.sum_counters)
     rows, known = await service.look(lambda db: journal.read_counters_by_subscription(db, user, MAX_SUBSCRIPTIONS))
     listeners = service.listeners
-    numbers = [
-        (name, "gauge", description, health[name])
-        for name, description in _GAUGES.items()
-        if health.get(name) is not None
-    ]
-    running = float(health["state"] == "running")
-    numbers += [("taking_events", "gauge", "1 while events are accepted", running)]
-    numbers += [(f"{name}_total", "counter", "In total", totals[name]) for name in sorted(totals)]
-    numbers += [("resyncs_total", "counter", "Listeners with an expired token", listeners.resyncs)]
+    gauges = {**health, "taking_events": float(health["state"] == "running")}
     lines = [
         line
-        for name, kind, description, number in (*numbers, *_process(service))
+        for name, kind, description, number in (
+            *((name, "gauge", description, gauges.get(name)) for name, description in _GAUGES.items()),
+            *((f"{name}_total", "counter", "In total", totals[name]) for name in sorted(totals)),
+            ("resyncs_total", "counter", "Listeners with an expired token", listeners.resyncs),
+            *_process(service),
+        )
+        if number is not None
         for line in _family(name, kind, description, [(number, {})])
     ]
     if user is None:
@@ -72,7 +70,7 @@ async def render_metrics(service: Service, user: int | None) -> str:
     cut = [
         (listeners.disconnects[why], {"why": why.name})
         for why in DisconnectReason
-        if why not in (DisconnectReason.gone, DisconnectReason.stopped)
+        if why is not DisconnectReason.stopped
     ]
     lines += _family("listeners_cut_total", "counter", "Disconnected listeners", cut)
     lines += _by_subscription(rows, known)
@@ -142,10 +140,11 @@ def health_routes(service: Service) -> APIRouter:
         times = {name for name in ("began", "outbox_oldest") if name in report}
         return {**report, **{name: format_epoch(report[name]) for name in times}}
 
-    @routes.get("/health/targets", response_model=dict[str, Any])
+    @routes.get("/health/targets", response_model=Items[target_store.TargetState])
     async def failing(access: ReadAccess) -> dict[str, Any]:
         """Lists one's targets that fail, are switched off, or have dead letters."""
-        return {"items": await service.look(lambda db: _list_troubled(db, access.user))}
+        states = await service.look(lambda db: target_store.list_target_states(db, access.user))
+        return {"items": [each for each in states if each.state != target_store.ON or each.dead]}
 
     @routes.get("/explain", response_model=dict[str, str])
     async def explain(_: AdminAccess) -> dict[str, str]:
@@ -202,8 +201,3 @@ def _describe_own(db: Connection, service: Service, user: int) -> dict[str, Any]
         "dead_letters": sum(target.dead for target in own_targets),
         "listeners": service.listeners.connections(user),
     }
-
-
-def _list_troubled(db: Connection, user: int) -> list[dict[str, Any]]:
-    states = target_store.list_target_states(db, user)
-    return [view_target(each) for each in states if each.state != target_store.ON or each.dead]

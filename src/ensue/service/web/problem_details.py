@@ -54,6 +54,26 @@ class Problem:
         return Response(orjson.dumps(self.content), self.status, headers=dict(self.headers), media_type=PROBLEM_MEDIA)
 
 
+_NOT_NOW = {"retry-after": str(_RETRY)}
+_STOPPED = "No events are accepted at the moment"
+# The first kind that fits: status, the last word of the type, title, headers.
+_KINDS: Mapping[type[Exception], tuple[int, str, str, Mapping[str, str]]] = {
+    service_errors.UnauthenticatedError: (
+        401, "unauthenticated", "Authentication required", {"www-authenticate": "Bearer"}
+    ),
+    service_errors.NotAllowedError: (403, "not-allowed", "Not allowed", {}),
+    service_errors.NotFoundError: (404, "not-found", "Not found", {}),
+    service_errors.ConflictError: (409, "conflict", "Conflict", {}),
+    service_errors.NoRoomError: (507, "intake-stopped", _STOPPED, _NOT_NOW),
+    service_errors.IntakeStoppedError: (503, "intake-stopped", _STOPPED, _NOT_NOW),
+    errors.EventError: (422, "events", "The events cannot be read", {}),
+    errors.LimitError: (422, "query", "The query cannot be run", {}),
+    errors.OperatorError: (422, "query", "The query cannot be run", {}),
+    errors.RunnerError: (503, "not-there", "A requirement is missing", {}),
+    errors.EnsueError: (422, "refused", "The request was rejected", {}),
+}  # fmt: skip
+
+
 class BodyTooLargeError(HTTPException):
     """The body is too large; an HTTPException, because FastAPI handles no others here."""
 
@@ -72,35 +92,14 @@ def describe_problem(error: Exception) -> Problem:
         case BodyTooLargeError(most=most):
             detail = f"the body of a request has at most {most:,} bytes"
             return _over("body_bytes", f"{detail}{_HINT}send it in several requests", close=True)
-        case service_errors.UnauthenticatedError():
-            headers = {"www-authenticate": "Bearer"}
-            title = "Authentication required"
-            return Problem(401, "unauthenticated", title, str(error), headers=headers)
-        case service_errors.NotAllowedError():
-            return Problem(403, "not-allowed", "Not allowed", str(error))
-        case service_errors.NotFoundError():
-            return Problem(404, "not-found", "Not found", str(error))
-        case service_errors.ConflictError():
-            return Problem(409, "conflict", "Conflict", str(error))
-        case service_errors.IntakeStoppedError():
-            headers = {"retry-after": str(_RETRY)}
-            title = "No events are accepted at the moment"
-            status = 507 if isinstance(error, service_errors.NoRoomError) else 503
-            return Problem(status, "intake-stopped", title, str(error), headers=headers)
-        case errors.EventError():
-            return Problem(422, "events", "The events cannot be read", str(error))
-        case errors.LimitError() | errors.OperatorError():
-            return Problem(422, "query", "The query cannot be run", str(error))
-        case errors.RunnerError():
-            return Problem(503, "not-there", "A requirement is missing", str(error))
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
             return _http(error)
-        case errors.StateError():
-            return _build_unexpected(error)
-        case errors.ServiceError() | errors.EnsueError():
-            return Problem(422, "refused", "The request was rejected", str(error))
+        case errors.EnsueError() if not isinstance(error, errors.StateError):
+            kind = next(kind for kind in _KINDS if isinstance(error, kind))
+            status, name, title, headers = _KINDS[kind]
+            return Problem(status, name, title, str(error), headers=headers)
         case _:
             return _build_unexpected(error)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from sqlite3 import Connection
 from typing import Any
 
@@ -92,7 +92,7 @@ def region_routes(service: Service) -> APIRouter:
                 f"{used:,}\n  hint: simplify them, or remove some",
             )
 
-    @routes.get("", response_model=schemas.RegionsAnswer)
+    @routes.get("", response_model=schemas.Items[schemas.RegionAnswer])
     async def regions(access: ReadAccess) -> dict[str, Any]:
         """Lists one's regions, and those of the service."""
         shared = service.core.catalog.shared_regions
@@ -108,26 +108,34 @@ def region_routes(service: Service) -> APIRouter:
     @routes.post("", status_code=201, response_model=schemas.RegionAnswer)
     async def add(form: schemas.NewRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Stores a region under a name that subscriptions can use."""
-        text = _text(form.name, form)
 
-        def put(db: Connection) -> None:
+        def require_new(db: Connection) -> None:
             if journal.get_region(db, access.user, form.name) is not None:
                 raise ConflictError(
                     f"there is already a region '{form.name}'\n  hint: change it with PUT /api/v1/regions/{form.name}"
                 )
-            service.core.catalog.put_region(db, access.user, form.name, text, apply=False)
-            require_room(db, access)
 
-        await service.do(put)
-        return _describe_region(form.name, text, shared=False)
+        return await store(form.name, form, access, require_new)
 
-    @routes.put("/{name}", response_model=schemas.ChangedRegionAnswer)
+    @routes.put("/{name}", response_model=schemas.RegionAnswer)
     async def put(name: str, form: schemas.ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Changes or creates a region."""
-        text = _text(name, form)
+        return await store(name, form, access, apply=form.apply)
+
+    async def store(
+        name: str,
+        form: schemas.RegionForm,
+        access: Principal,
+        check: Callable[[Connection], None] = lambda _: None,
+        *,
+        apply: bool = False,
+    ) -> dict[str, Any]:
+        region = form.text if form.text is not None else geojson_to_text(form.geojson)
+        text = validate_region(name, region, service.stream.space)
 
         def change(db: Connection) -> list[int]:
-            changed = service.core.catalog.put_region(db, access.user, name, text, apply=form.apply)
+            check(db)
+            changed = service.core.catalog.put_region(db, access.user, name, text, apply=apply)
             require_room(db, access)
             return changed
 
@@ -151,10 +159,6 @@ def region_routes(service: Service) -> APIRouter:
 
         await service.do(put_all)
         return {"added": list(regions), "refused": rejected}
-
-    def _text(name: str, form: schemas.RegionForm) -> str:
-        region = form.text if form.text is not None else geojson_to_text(form.geojson)
-        return validate_region(name, region, service.stream.space)
 
     return routes
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
 from fastapi import Path, Query
@@ -12,7 +13,9 @@ from starlette.responses import Response
 
 from ensue.errors import QueryError, ServiceError, Span
 from ensue.service.event_columns import format_time
+from ensue.service.store.target_store import TargetState
 from ensue.service.store.user_store import SCOPES
+from ensue.service.subscription_catalog import UserSubscription
 
 
 def _assume_utc(moment: datetime) -> datetime:
@@ -25,6 +28,7 @@ Moment = Annotated[float, Field(strict=True, ge=0)] | Annotated[datetime, AfterV
 Seconds = Annotated[float, Field(strict=True, ge=0)]
 Text = Annotated[str, Field(max_length=100_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+T = TypeVar("T")
 
 _IMPORT = re.compile(r"""IMPORT\s*['"]""", re.IGNORECASE)  # as ensue.parser.definitions reads it
 _LEFT = "=|(@(Depot)(A); 25)(DIST(Depot; >; 20)(A)), A = (ARITH:id = 17)"
@@ -237,60 +241,21 @@ class MeAnswer(JsonModel):
     used: dict[str, int]
 
 
-class StreamAnswer(JsonModel):
-    """The description of the events."""
+class Items(JsonModel, Generic[T]):
+    """A list."""
 
-    columns: dict[str, str]
-    time: str | list[str]
-    type: str | None
-    order: list[str]
-    location: str | list[str] | None
-    space: str
-    key: str | None
-    watermark: str | float | None
-    idle: float | None
+    items: list[T]
 
 
-class TargetAnswer(JsonModel):
-    """A destination of notifications."""
-
-    id: int
-    subscription: int
-    kind: str
-    config: dict[str, Any] = Field(description="without its secrets")
-    state: str = Field(description="on, failing or off")
-    reason: str | None
-    delivered: int
-    failures: int = Field(description="consecutive failures")
-    behind: int = Field(description="notifications not sent yet")
-    waiting: int = Field(description="failed notifications that are retried")
-    dead: int
-    next_at: str | None
-    created: str
-    secret: str | None = Field(None, description="for verifying the signatures of a webhook; shown only once")
+ListAnswer = Items[dict[str, Any]]
 
 
-class SubscriptionAnswer(JsonModel):
-    """A subscription."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionAnswer(UserSubscription):
+    """A subscription with its counters and targets."""
 
-    id: int
-    name: str
-    user: int
-    text: str
-    language: str | None
-    template: str | None
-    values: dict[str, Any]
-    regions: dict[str, str]
-    state: str = Field(description="active, paused or ended")
-    reason: str | None = Field(description="why it was paused or has ended")
-    created: str
-    changed: str
-    started: dict[str, Any] | None = Field(description="time of the stream, and of the clock")
-    expires: str | None
-    quiet: float | None
-    warnings: list[str]
     counters: dict[str, int]
-    targets: list[TargetAnswer]
+    targets: list[TargetState]
 
 
 class BulkItem(JsonModel):
@@ -308,11 +273,12 @@ class BulkAnswer(JsonModel):
     items: list[BulkItem] = Field(description="in the order of the request")
 
 
-class SubscriptionPage(JsonModel):
-    """A page of subscriptions."""
+class ItemPage(Items[T], Generic[T]):
+    """A page of a list."""
 
-    items: list[SubscriptionAnswer]
-    next: int | None = Field(description="`after` of the next page; null: this is the last")
+    next: int | None = Field(
+        description="`after`, or `before` in lists by age, of the next page; null: this is the last"
+    )
 
 
 class NotificationPage(JsonModel):
@@ -353,18 +319,7 @@ class RegionAnswer(JsonModel):
     radius: float | None = Field(description="of a circle")
     corners: int
     shared: bool = Field(description="defined by the service, read-only")
-
-
-class RegionsAnswer(JsonModel):
-    """The regions of a user, and those of the service."""
-
-    items: list[RegionAnswer]
-
-
-class ChangedRegionAnswer(RegionAnswer):
-    """A region with its new shape."""
-
-    subscriptions: list[int] = Field(description="restarted with the new shape")
+    subscriptions: list[int] = Field([], description="restarted with a new shape")
 
 
 class ImportAnswer(JsonModel):
@@ -372,38 +327,6 @@ class ImportAnswer(JsonModel):
 
     added: list[str]
     refused: list[dict[str, Any]]
-
-
-class PublishedAnswer(JsonModel):
-    """The outcome of publishing; the events are committed."""
-
-    accepted: int
-    repeated: int = Field(description="duplicates, by producer and sequence")
-    bad: int = Field(description="rejected events, see /events/bad")
-    late: int = Field(description="events behind the watermark")
-    position: int
-
-
-class ListAnswer(JsonModel):
-    """A list."""
-
-    items: list[dict[str, Any]]
-
-
-class AuditPage(JsonModel):
-    """A page of entries, newest first."""
-
-    items: list[dict[str, Any]]
-    next: int | None = Field(description="`before` of the next page; null: this is the last")
-
-
-class TokenAnswer(JsonModel):
-    """A new token."""
-
-    id: int
-    token: str = Field(description="shown only once")
-    scopes: list[str]
-    expires: str | None
 
 
 MEDIA = "application/json"
@@ -441,5 +364,4 @@ Page = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE, description="maximum number 
 
 
 def format_epoch(at: Any) -> Any:
-    """Formats seconds since 1970."""
     return format_time(at) if isinstance(at, int | float) else at

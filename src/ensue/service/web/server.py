@@ -102,7 +102,6 @@ class HttpConnections:
             self._waiting.pop(protocol.address, None)
 
     def close(self, protocol: "BoundedProtocol") -> None:
-        """Unregisters a connection."""
         self._count -= 1
         self.mark_active(protocol)
 
@@ -237,18 +236,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def create_protocol(connections: HttpConnections) -> type[BoundedProtocol]:
-    """Creates the protocol class of a server, of which Uvicorn makes an object per connection."""
-
-    class Protocol(BoundedProtocol):
-        pool = connections
-
-    return Protocol
-
-
 PORT = 8765
 SHUTDOWN_SECONDS = 15  # seconds for requests to finish at shutdown
-_SOON = 0.5  # seconds after which a slow start is reported over HTTP
 _BACKLOG = 4_096  # pending connections
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -309,12 +298,7 @@ class HttpServer:
     ) -> None:
         starting = asyncio.create_task(self._start(prepared))
         try:
-            await asyncio.wait({starting}, timeout=_SOON)
-            if starting.done():
-                starting.result()
-                await self.serve(started)
-            else:
-                await self._serve_from_now(starting, started)
+            await self._serve(starting, started)
         finally:
             starting.cancel()
             await asyncio.wait({starting})
@@ -328,42 +312,34 @@ class HttpServer:
 
     async def serve(self, started: Callable[[str], None] | None = None) -> None:
         """Serves a running service; `started` is called with the address."""
-        family, address = _resolve(self._host, self._port)
-        with self._listening(family, address, self._app(address)) as server:
-            server.on_started = lambda: started(self.address) if started is not None else None
-            await server.serve([server.socket])
+        await self._serve(asyncio.create_task(asyncio.sleep(0)), started)
 
-    async def _serve_from_now(self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None) -> None:
-        """Serves a service that is still starting."""
+    async def _serve(self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None) -> None:
+        """Accepts connections from now on, while the service is still starting."""
         family, address = _resolve(self._host, self._port)
-        entry = _Entry()
-        with self._listening(family, address, entry) as server:
-            serving = asyncio.create_task(server.serve([server.socket]))
+        entry = _Entry(self._app(address) if self._service.runs else None)
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                self._socket.bind(address)
+                self._socket.listen(_BACKLOG)
+            except OSError as error:
+                raise _bind_error(address[0], address[1], error) from None
+            self.connections = HttpConnections(self._service.limits)
+            server = self._uvicorn = _Uvicorn(self._config(entry, self.connections), self._service)
+            serving = asyncio.create_task(server.serve([self._socket]))
             try:
                 await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():  # otherwise it was stopped before
                     starting.result()
-                    entry.app = self._app(address)
+                    entry.app = entry.app or self._app(address)
                     if started is not None:
                         started(self.address)
                     await serving
             finally:
                 server.should_exit = True
                 await serving
-
-    @contextlib.contextmanager
-    def _listening(self, family: int, address: tuple[Any, ...], app: ASGIApp) -> "Iterator[_Uvicorn]":
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                self._socket.bind(address)
-            except OSError as error:
-                raise _bind_error(address[0], address[1], error) from None
-            self.connections = HttpConnections(self._service.limits)
-            config = self._config(app, self.connections)
-            self._uvicorn = _Uvicorn(config, self._service, self._socket)
-            yield self._uvicorn
         finally:
             self._socket.close()
 
@@ -385,7 +361,7 @@ class HttpServer:
     def _config(self, app: ASGIApp, connections: HttpConnections) -> uvicorn.Config:
         return uvicorn.Config(
             app,
-            http=create_protocol(connections),
+            http=type("Protocol", (BoundedProtocol,), {"pool": connections}),  # one object per connection
             lifespan="off",
             ws="none",
             log_config=None,
@@ -402,15 +378,9 @@ class HttpServer:
 class _Uvicorn(uvicorn.Server):
     """Uvicorn that closes streams first, and does not re-raise signals."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, listening: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
-        self.socket = listening
-        self.on_started: Callable[[], None] = lambda: None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._service.runs:
@@ -452,19 +422,15 @@ def _leave(sig: int, _: FrameType | None) -> None:
 class _Entry:
     """Answers requests until the service has started."""
 
-    app: ASGIApp | None = None
+    def __init__(self, app: ASGIApp | None) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.app is not None:
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            healthy = scope["path"] == "/health"
-            answer = JSONResponse(
-                {"state": "starting"},
-                status_code=200 if healthy else 503,
-                headers=None if healthy else {"Retry-After": "1"},
-            )
-            await answer(scope, receive, send)
+            status, headers = (200, None) if scope["path"] == "/health" else (503, {"Retry-After": "1"})
+            await JSONResponse({"state": "starting"}, status, headers)(scope, receive, send)
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
@@ -483,7 +449,6 @@ def _bind_error(host: str, port: int, error: OSError) -> ServiceError:
 
 
 def get_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Returns uvloop's factory if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from functools import partial
 from sqlite3 import Connection
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,16 +12,16 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ensue.errors import EnsueError, QueryError
 from ensue.service.access import Principal
-from ensue.service.errors import ConflictError, NotFoundError
-from ensue.service.event_columns import format_time
+from ensue.service.errors import ConflictError
 from ensue.service.secrets import SigningSecret, decode_secrets, encode_secrets, new_secret, rotate_secrets
 from ensue.service.service import Service
 from ensue.service.store import journal, target_store
 from ensue.service.store.journal import read_counters
+from ensue.service.store.target_store import TargetState
 from ensue.service.store.user_store import ADMIN
 from ensue.service.subscription_catalog import SubscriptionRequest, UserSubscription
 from ensue.service.templates import TEMPLATES, fill_template
@@ -31,31 +31,20 @@ from ensue.service.web.event_routes import read_page
 from ensue.service.web.guard import QuerySlots, ReadAccess, SubscribeAccess
 from ensue.service.web.problem_details import describe_problem
 from ensue.service.web.region_routes import parse_regions
-from ensue.service.web.schemas import (
-    After,
-    Id,
-    ListAnswer,
-    Page,
-    RedeliverForm,
-    RotateForm,
-    TargetAnswer,
-    TargetForm,
-    ValuesForm,
-    format_epoch,
-)
+from ensue.service.web.schemas import After, Id, Page
 
 
 def template_routes(service: Service) -> APIRouter:
     """Adds /templates."""
     routes = APIRouter(prefix="/templates", tags=["before subscribing"])
 
-    @routes.get("", response_model=ListAnswer)
+    @routes.get("", response_model=schemas.ListAnswer)
     async def templates(_: ReadAccess) -> dict[str, Any]:
         """Lists the templates that fit the stream, with parameters, units and defaults."""
         return {"items": list_templates(service)}
 
     @routes.post("/{name}", response_model=FilledTemplate)
-    async def template(name: str, form: ValuesForm, _: ReadAccess) -> FilledTemplate:
+    async def template(name: str, form: schemas.ValuesForm, _: ReadAccess) -> FilledTemplate:
         """Fills in a template; the resulting text can be edited."""
         return fill_template(name, form.values, service.columns.template_stream)
 
@@ -73,6 +62,7 @@ def list_templates(service: Service) -> list[dict[str, Any]]:
 
 
 T = TypeVar("T")
+_ANSWER = TypeAdapter(schemas.SubscriptionAnswer)
 
 
 def target_routes(service: Service) -> APIRouter:
@@ -80,13 +70,13 @@ def target_routes(service: Service) -> APIRouter:
     routes = APIRouter(tags=["targets"])
 
     async def own(id: int, access: Principal) -> target_store.Target:
-        return await service.look(lambda db: _get_own(db, id, access.user))
+        return await service.look(lambda db: target_store.get_target(db, id, access.user))
 
-    async def shown(id: int, access: Principal, *, secrets: bool = False) -> dict[str, Any]:
-        def find(db: Connection) -> dict[str, Any]:
-            subscription = _get_own(db, id, access.user).subscription
-            views = list_target_views(db, access.user, subscription, secrets=secrets)
-            return next(view for view in views if view["id"] == id)
+    async def shown(id: int, access: Principal, *, secrets: bool = False) -> TargetState:
+        def find(db: Connection) -> TargetState:
+            subscription = target_store.get_target(db, id, access.user).subscription
+            states = list_target_answers(db, access.user, subscription, secrets=secrets)
+            return next(state for state in states if state.id == id)
 
         return await service.look(find)
 
@@ -94,7 +84,7 @@ def target_routes(service: Service) -> APIRouter:
         """Changes a target and records it in one transaction, then wakes the dispatcher."""
 
         def do(db: Connection) -> tuple[int, T]:
-            target = _get_own(db, id, access.user)
+            target = target_store.get_target(db, id, access.user)
             journal.record_action(db, access.user, action, f"target {id}", target.kind)
             return target.subscription, work(db, id, *values, now=time.time())
 
@@ -102,14 +92,14 @@ def target_routes(service: Service) -> APIRouter:
         service.dispatcher.wake({subscription})
         return result
 
-    @routes.get("/subscriptions/{id}/targets", response_model=ListAnswer)
+    @routes.get("/subscriptions/{id}/targets", response_model=schemas.Items[TargetState])
     async def list_targets(id: Id, access: ReadAccess) -> dict[str, Any]:
         """Lists the targets of a subscription."""
         await service.subscription(id, user=access.user)
-        return {"items": await service.look(lambda db: list_target_views(db, access.user, id))}
+        return {"items": await service.look(lambda db: target_store.list_target_states(db, access.user, id))}
 
-    @routes.post("/subscriptions/{id}/targets", status_code=201, response_model=TargetAnswer)
-    async def add(id: Id, form: TargetForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/targets", status_code=201, response_model=TargetState)
+    async def add(id: Id, form: schemas.TargetForm, access: SubscribeAccess) -> TargetState:
         """Adds a target for the later notifications of a subscription."""
         target = await service.add_target(id, form.kind, form.config, user=access.user, trusted=access.may(ADMIN))
         return await shown(target, access, secrets=True)
@@ -119,66 +109,49 @@ def target_routes(service: Service) -> APIRouter:
         """Deletes a target."""
         await change(id, access, "remove target", lambda db, _, **__: target_store.remove_target(db, id))
 
-    @routes.post("/targets/{id}/rotate", response_model=TargetAnswer)
-    async def rotate(id: Id, form: RotateForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/targets/{id}/rotate", response_model=TargetState)
+    async def rotate(id: Id, form: schemas.RotateForm, access: SubscribeAccess) -> TargetState:
         """Creates a new secret for a webhook; the previous one stays valid for a while."""
         if (await own(id, access)).kind != "webhook":
             raise ConflictError(f"target {id} is not a webhook, and has no secret")
         secret = await change(id, access, "rotate secret", rotate_secret, form.keep)
-        return {**await shown(id, access), "secret": secret}
+        return replace(await shown(id, access), secret=secret)
 
-    @routes.post("/targets/{id}/on", response_model=TargetAnswer)
-    async def on(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/targets/{id}/on", response_model=TargetState)
+    async def on(id: Id, access: SubscribeAccess) -> TargetState:
         """Retries a target immediately, whether it was switched off or failing."""
         await change(id, access, "switch on", target_store.switch_on)
         return await shown(id, access)
 
-    @routes.post("/targets/{id}/off", response_model=TargetAnswer)
-    async def off(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/targets/{id}/off", response_model=TargetState)
+    async def off(id: Id, access: SubscribeAccess) -> TargetState:
         """Stops deliveries to a target until it is switched on; pending notifications wait."""
         await change(id, access, "switch off", target_store.switch_off, "switched off by the user")
         return await shown(id, access)
 
     @routes.post("/targets/{id}/redeliver", response_model=dict[str, list[int]])
-    async def redeliver(id: Id, form: RedeliverForm, access: SubscribeAccess) -> dict[str, Any]:
+    async def redeliver(id: Id, form: schemas.RedeliverForm, access: SubscribeAccess) -> dict[str, Any]:
         """Sends notifications again: those of these numbers, or all dead letters."""
         numbers = await change(id, access, "redeliver", target_store.redeliver, form.numbers)
         return {"numbers": list(numbers)}
 
-    @routes.get("/targets/{id}/dead", response_model=ListAnswer)
+    @routes.get("/targets/{id}/dead", response_model=schemas.Items[target_store.DeadLetter])
     async def dead(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> dict[str, Any]:
         """Lists the dead letters of a target."""
         await own(id, access)
-        letters = await service.look(lambda db: target_store.list_dead_letters(db, id, after=after, limit=limit))
-        return {"items": [{**asdict(letter), "at": format_time(letter.at)} for letter in letters]}
+        return {
+            "items": await service.look(lambda db: target_store.list_dead_letters(db, id, after=after, limit=limit))
+        }
 
     return routes
 
 
-def list_target_views(db: Connection, user: int, subscription: int, *, secrets: bool = False) -> list[dict[str, Any]]:
-    """Returns the targets of a subscription as JSON; with secrets only when they are created."""
-    views = []
-    for target in target_store.list_target_states(db, user, subscription):
-        views.append(view_target(target))
-        if secrets and target.kind == "webhook":
-            views[-1]["secret"] = next((each.text for each in _secrets(db, target.id)), None)
-    return views
-
-
-def view_target(target: target_store.TargetState) -> dict[str, Any]:
-    """Returns a target as JSON, without its secrets."""
-    view = asdict(target)
-    del view["user"], view["secrets"]
-    times = {"next_at": format_epoch(target.next_at), "created": format_epoch(target.created)}
-    return view | times
-
-
-def _get_own(db: Connection, id: int, user: int) -> target_store.Target:
-    """Returns a target of a user; targets of others are reported as missing."""
-    target = target_store.get_target(db, id)
-    if target.user != user:
-        raise NotFoundError(f"there is no target {id}")
-    return target
+def list_target_answers(db: Connection, user: int, subscription: int, *, secrets: bool) -> list[TargetState]:
+    """Returns the targets of a subscription; with `secrets`, which are shown once, when they are created."""
+    states = target_store.list_target_states(db, user, subscription)
+    if not secrets:
+        return states
+    return [replace(each, secret=_secrets(db, each.id)[0].text if each.kind == "webhook" else None) for each in states]
 
 
 def rotate_secret(db: Connection, id: int, keep: float, *, now: float) -> str:
@@ -224,7 +197,6 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
 
 def form_arguments(form: schemas.QueryForm) -> dict[str, Any]:
-    """Converts a form to arguments of the service."""
     regions = None if form.regions is None else parse_regions(form.regions)
     return {**form.model_dump(include={"text", "template", "values", "language"}), "regions": regions}
 
@@ -240,7 +212,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /subscriptions."""
     routes = APIRouter(tags=["subscriptions"])
 
-    async def shown(subscription: UserSubscription) -> dict[str, Any]:
+    async def shown(subscription: UserSubscription) -> schemas.SubscriptionAnswer:
         return (await service.look(lambda db: _describe_subscriptions(db, [subscription])))[0]
 
     async def build(form: schemas.SubscriptionForm, access: Principal) -> SubscriptionRequest:
@@ -248,7 +220,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         return await service.build_request(**arguments, user=access.user, trusted=access.may(ADMIN))
 
     def encode(db: Connection, created: Sequence[UserSubscription]) -> list[bytes]:
-        return [orjson.dumps(each) for each in _describe_subscriptions(db, created, secrets=True)]
+        return [_ANSWER.dump_json(each) for each in _describe_subscriptions(db, created, secrets=True)]
 
     @routes.post("/subscriptions", status_code=201, response_model=schemas.SubscriptionAnswer)
     async def subscribe(
@@ -299,7 +271,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         body = await service.do(lambda db: journal.answer_once(db, access.user, key, digest, partial(create, db)))
         return Response(body, media_type=schemas.MEDIA)
 
-    @routes.get("/subscriptions", response_model=schemas.SubscriptionPage)
+    @routes.get("/subscriptions", response_model=schemas.ItemPage[schemas.SubscriptionAnswer])
     async def subscriptions(
         access: ReadAccess,
         state: Annotated[State | None, Query(description="by default all that have not ended")] = None,
@@ -312,12 +284,12 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         return {"items": items, "next": page[-1].id if len(page) == limit else None}
 
     @routes.get("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
-    async def subscription(id: Id, access: ReadAccess) -> dict[str, Any]:
+    async def subscription(id: Id, access: ReadAccess) -> schemas.SubscriptionAnswer:
         """Returns a subscription with its counters."""
         return await shown(await service.subscription(id, user=access.user))
 
     @routes.patch("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
-    async def change(id: Id, form: schemas.ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
+    async def change(id: Id, form: schemas.ChangeForm, access: SubscribeAccess) -> schemas.SubscriptionAnswer:
         """Changes a subscription; a new text or new regions discard its partial matches."""
         changes = form.model_dump(exclude_unset=True)
         if form.regions is not None:
@@ -328,17 +300,17 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         return await shown(await service.change(id, **changes, user=access.user))
 
     @routes.delete("/subscriptions/{id}", response_model=schemas.SubscriptionAnswer)
-    async def cancel(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    async def cancel(id: Id, access: SubscribeAccess) -> schemas.SubscriptionAnswer:
         """Ends a subscription; its notifications stay until their retention ends."""
         return await shown(await service.cancel(id, user=access.user))
 
     @routes.post("/subscriptions/{id}/pause", response_model=schemas.SubscriptionAnswer)
-    async def pause(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    async def pause(id: Id, access: SubscribeAccess) -> schemas.SubscriptionAnswer:
         """Pauses a subscription and discards its partial matches."""
         return await shown(await service.pause(id, user=access.user))
 
     @routes.post("/subscriptions/{id}/resume", response_model=schemas.SubscriptionAnswer)
-    async def resume(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+    async def resume(id: Id, access: SubscribeAccess) -> schemas.SubscriptionAnswer:
         """Resumes a paused subscription, starting with the next events."""
         return await shown(await service.resume(id, user=access.user))
 
@@ -364,13 +336,12 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
 def _describe_subscriptions(
     db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False
-) -> list[dict[str, Any]]:
-    """Adds counters and targets to subscriptions."""
+) -> list[schemas.SubscriptionAnswer]:
     return [
-        {
-            **each.as_dict(),
-            "counters": read_counters(db, each.id),
-            "targets": list_target_views(db, each.user, each.id, secrets=secrets),
-        }
+        schemas.SubscriptionAnswer(
+            **{field.name: getattr(each, field.name) for field in fields(each)},
+            counters=read_counters(db, each.id),
+            targets=list_target_answers(db, each.user, each.id, secrets=secrets),
+        )
         for each in subscriptions
     ]
