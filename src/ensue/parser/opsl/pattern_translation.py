@@ -22,19 +22,8 @@ from ensue.analyzer.normal_form import (
 )
 from ensue.errors import QueryError
 from ensue.geo.wkt import Circle, read_wkt
+from ensue.ir import subscription as sub
 from ensue.ir.selection import ByTime, ByUnits
-from ensue.ir.subscription import (
-    EventTest,
-    Length,
-    Predicate,
-    Region,
-    RegionTest,
-    Select,
-    SpatialRelation,
-    Subscription,
-    TimePoint,
-    VariableField,
-)
 from ensue.printing.expression_printer import format_name
 from ensue.printing.opsl_printer import format_constant, format_length, format_number
 
@@ -43,7 +32,7 @@ ANY_TYPE = "Any"  # the type of all events, if no atom tests it
 Time = Any  # a number or a datetime, as the moments of the text
 
 
-def translate_subscription(subscription: Subscription) -> str:
+def translate_subscription(subscription: sub.Subscription) -> str:
     """Translates a subscription to a pattern with one condition per line.
 
     >>> from ensue.parser.opsl.opsl_parser import parse_subscription
@@ -60,7 +49,7 @@ def translate_subscription(subscription: Subscription) -> str:
         raise error.at(None, subscription.text) from None
 
 
-def _translate(subscription: Subscription) -> str:
+def _translate(subscription: sub.Subscription) -> str:
     ways = build_alternatives(subscription)
     writer = _Writer(typed=any(_type_predicates(test) for way in ways for test in _tests(way)))
     outputs = [output for way in ways if (output := writer.write(way)) is not None]
@@ -75,7 +64,7 @@ def _translate(subscription: Subscription) -> str:
     lines = [f"PATTERN {pattern}"]
     lines += [f"WHERE {condition}" for condition in conditions[:1]]
     lines += [f"    and {condition}" for condition in conditions[1:]]
-    if subscription.select is not Select.ALL and any(output.names for output in outputs):
+    if subscription.select is not sub.Select.ALL and any(output.names for output in outputs):
         lines.append(f"CHOOSE {subscription.select.name}")
     return "\n".join(lines)
 
@@ -90,16 +79,16 @@ def _pattern(writer: "_AlternativeWriter", *, alone: bool) -> str:
     return parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
 
 
-def _tests(alternative: SubscriptionAlternative) -> Iterator[EventTest]:
+def _tests(alternative: SubscriptionAlternative) -> Iterator[sub.EventTest]:
     for part in alternative.parts:
-        if isinstance(part, EventTest):
+        if isinstance(part, sub.EventTest):
             yield part
         else:
             for absent in part.absent:
                 yield from _tests(absent)
 
 
-def _type_predicates(test: EventTest) -> list[Predicate]:
+def _type_predicates(test: sub.EventTest) -> list[sub.Predicate]:
     """Returns the predicates that set the type of an event."""
     return [p for p in test.predicates if p.name == TYPE and p.operator == "="]
 
@@ -121,7 +110,7 @@ class _Writer:
         self.events += 1
         return f"e{self.events}"
 
-    def atom(self, test: EventTest, variable: str) -> tuple[str, list[str]]:
+    def atom(self, test: sub.EventTest, variable: str) -> tuple[str, list[str]]:
         """Writes an event by its type, and the conditions on it."""
         fixed = _type_predicates(test)
         if self.typed and not fixed:
@@ -137,7 +126,7 @@ class _Writer:
         conditions += [show_near(near, show_region(near.region), place) for near in test.places]
         return f"{format_name(type)} {variable}", conditions
 
-    def get_type(self, test: EventTest) -> str:
+    def get_type(self, test: sub.EventTest) -> str:
         fixed = _type_predicates(test)
         return str(fixed[0].value) if fixed else ANY_TYPE
 
@@ -150,7 +139,9 @@ class _AlternativeWriter:
         self.way = way
         self.parts: list[str] = []
         self.conditions: list[str] = []
-        self.names = {number: writer.variable() for number, part in enumerate(way.parts) if isinstance(part, EventTest)}
+        self.names = {
+            number: writer.variable() for number, part in enumerate(way.parts) if isinstance(part, sub.EventTest)
+        }
 
     def is_possible(self) -> bool:
         """Whether every place has events, and moments are in order."""
@@ -159,7 +150,7 @@ class _AlternativeWriter:
     def _is_impossible(self, condition: Condition) -> bool:
         match condition:
             case SpatialConstraint(first=first, second=second):
-                groups = [g for g in (first, second) if not isinstance(g, Region)]
+                groups = [g for g in (first, second) if not isinstance(g, sub.Region)]
                 return not all(self.names.keys() & group for group in groups)
             case TimeConstraint():
                 return self._compare_moments(condition) is False
@@ -178,7 +169,7 @@ class _AlternativeWriter:
 
     def write_parts(self) -> Iterator[str]:
         for number, part in enumerate(self.way.parts):
-            if isinstance(part, EventTest):
+            if isinstance(part, sub.EventTest):
                 shown, conditions = self.writer.atom(part, self.names[number])
                 self.conditions += conditions
                 yield shown
@@ -196,13 +187,13 @@ class _AlternativeWriter:
                 limit = self.write_shifted(condition.earlier, condition.by)
                 return f"{self.point(condition.later)} {operator} {limit}"
             case SpatialConstraint(first=first, second=second):
-                place = show_region(first) if isinstance(first, Region) else self.place(first)
+                place = show_region(first) if isinstance(first, sub.Region) else self.place(first)
                 return show_near(condition, place, self.place(second))
             case FieldComparison(part, name, operator, other, other_name):
                 field = f"{self.names[part]}.{format_name(name)}"
                 return f"{field} {operator} {self.names[other]}.{format_name(other_name)}"
 
-    def write_shifted(self, point: TimeAnchor, by: Length | None) -> str:
+    def write_shifted(self, point: TimeAnchor, by: sub.Length | None) -> str:
         moment = self._moment(point)
         if moment is not None:
             return format_constant(add_length(moment, by))
@@ -219,12 +210,12 @@ class _AlternativeWriter:
 
     def _moment(self, point: TimeAnchor) -> Time | None:
         """Returns a point in time that does not depend on events."""
-        if isinstance(point.anchor, TimePoint):
+        if isinstance(point.anchor, sub.TimePoint):
             return point.anchor.at
         times = []
         for number in point.anchor:
             part = self.way.parts[number]
-            if isinstance(part, EventTest) or not part.lasts:
+            if isinstance(part, sub.EventTest) or not part.lasts:
                 return None
             moment = self._moment(part.until if point.end else part.since)
             if moment is None:
@@ -242,7 +233,7 @@ class _AlternativeWriter:
         for part in absences:
             if end and part.lasts:
                 yield self.write_shifted(part.until, part.length)
-            elif not end and isinstance(part.since.anchor, TimePoint):
+            elif not end and isinstance(part.since.anchor, sub.TimePoint):
                 yield self.point(part.since)
 
     def place(self, group: Group) -> str:
@@ -254,7 +245,7 @@ class _AlternativeWriter:
         since, until = self.point(absence.since), self.write_shifted(absence.until, absence.length)
         for number, absent in enumerate(absence.absent):
             match absent.parts:
-                case (EventTest() as test,):
+                case (sub.EventTest() as test,):
                     asks = [compared for which, compared in absence.asks if which == number]
                     variable = self.writer.variable()
                     shown, conditions = self._absent(test, variable, absent, asks)
@@ -269,7 +260,7 @@ class _AlternativeWriter:
                     )
 
     def _absent(
-        self, test: EventTest, variable: str, absent: SubscriptionAlternative, asks: Sequence[FieldComparison]
+        self, test: sub.EventTest, variable: str, absent: SubscriptionAlternative, asks: Sequence[FieldComparison]
     ) -> tuple[str, list[str]]:
         shown, conditions = self.writer.atom(test, variable)
         conditions += [self._comparison(compared, variable) for compared in asks]
@@ -278,14 +269,14 @@ class _AlternativeWriter:
     def _exclude_event(
         self,
         other: int,
-        test: EventTest,
+        test: sub.EventTest,
         absent: SubscriptionAlternative,
         asks: Sequence[FieldComparison],
         interval: tuple[str, str],
     ) -> Iterator[str]:
         """Excludes an event of the match itself, which a pattern's absence ignores."""
         part = self.way.parts[other]
-        assert isinstance(part, EventTest)
+        assert isinstance(part, sub.EventTest)
         if self.writer.get_type(part) != self.writer.get_type(test):
             return
         name = self.names[other]
@@ -310,14 +301,14 @@ def _call_over(function: str, values: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"{function}({', '.join(distinct)})"
 
 
-def show_duration(length: Length) -> str:
+def show_duration(length: sub.Length) -> str:
     """Prints a length that conditions can add."""
     if isinstance(length, ByTime) and length.nanoseconds % 1000:
         raise QueryError("lengths in patterns must be whole microseconds", hint="round it: 1 us", span=length.span)
     return format_length(length)
 
 
-def add_length(at: Time, by: Length | None) -> Any:
+def add_length(at: Time, by: sub.Length | None) -> Any:
     """Adds a length to a moment."""
     match at, by:
         case (_, None):
@@ -334,7 +325,7 @@ def add_length(at: Time, by: Length | None) -> Any:
             )
 
 
-def show_region(region: Region) -> str:
+def show_region(region: sub.Region) -> str:
     """Prints a region as a constant of the pattern language."""
     match read_wkt(region.text):
         case Circle(x, y, radius):
@@ -343,23 +334,23 @@ def show_region(region: Region) -> str:
             return f"WKT '{region.text}'"
 
 
-def show_near(near: SpatialConstraint | RegionTest, p: str, q: str) -> str:
+def show_near(near: SpatialConstraint | sub.RegionTest, p: str, q: str) -> str:
     """Prints a spatial condition on two places."""
     number = format_number(near.number)
     match near.where:
-        case SpatialRelation.INSIDE:
+        case sub.SpatialRelation.INSIDE:
             return f"inside({q}, {p})"
-        case SpatialRelation.OVERLAP:
+        case sub.SpatialRelation.OVERLAP:
             return f"overlaps({p}, {q})"
-        case SpatialRelation.SAME:
+        case sub.SpatialRelation.SAME:
             return f"same_place({p}, {q}, {number})"
-        case SpatialRelation.DISTANCE if near.comparison == "=":
+        case sub.SpatialRelation.DISTANCE if near.comparison == "=":
             return f"abs(distance({p}, {q}) - {number}) <= {format_number(near.tolerance)}"
-        case SpatialRelation.DISTANCE:
+        case sub.SpatialRelation.DISTANCE:
             return f"distance({p}, {q}) {near.comparison} {number}"
 
 
-def show_predicate(predicate: Predicate, variable: str) -> str:
+def show_predicate(predicate: sub.Predicate, variable: str) -> str:
     """Prints a predicate on a field of one event."""
     head = f"{variable}.{format_name(predicate.name)} {predicate.operator}"
     match predicate.value:
@@ -368,7 +359,7 @@ def show_predicate(predicate: Predicate, variable: str) -> str:
         case str() as text if predicate.operator == "LIKE":
             escaped = text.replace("\\", "\\\\")  # OPSL has no escape character
             return f"{head} {format_constant(escaped)}"
-        case VariableField():
+        case sub.VariableField():
             raise AssertionError(predicate)  # the normal form has converted them to conditions
         case value:
             return f"{head} {format_constant(value)}"

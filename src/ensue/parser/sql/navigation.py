@@ -8,19 +8,8 @@ from sqlglot import exp
 from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
+from ensue.ir import row_pattern as rp
 from ensue.ir.expression import Expr, FieldRef, Literal
-from ensue.ir.row_pattern import (
-    CLASSIFIER,
-    MATCH_NUMBER,
-    OPERAND,
-    ROW,
-    MatchNumber,
-    Navigation,
-    RowAggregate,
-    RowExpression,
-    RowOperand,
-    RowSortKey,
-)
 from ensue.parser.sql.sql_expressions import SyntaxTree, build_sql_expression
 
 LOGICAL_NAVIGATION = ("first", "last")
@@ -83,7 +72,7 @@ class RowExpressionReader:
     tree: SyntaxTree
     names: PatternVariables
     define: bool
-    operands: list[RowOperand] = field(default_factory=list)
+    operands: list[rp.RowOperand] = field(default_factory=list)
 
     def leaf(self, node: exp.Expr, span: Span) -> Expr | None:
         """Returns a field for a node that reads from the match."""
@@ -92,13 +81,13 @@ class RowExpressionReader:
             return None
         if reach not in self.operands:
             self.operands.append(reach)
-        return FieldRef(OPERAND, str(self.operands.index(reach)), span=span)
+        return FieldRef(rp.OPERAND, str(self.operands.index(reach)), span=span)
 
-    def _reach(self, node: exp.Expr, span: Span) -> RowOperand | None:
+    def _reach(self, node: exp.Expr, span: Span) -> rp.RowOperand | None:
         if isinstance(node, exp.Column):
             argument = RowScope("a column")
             column = self._column(node, span, argument)
-            return Navigation(column, argument.members, span=span)
+            return rp.Navigation(column, argument.members, span=span)
         if isinstance(node, exp.Filter | exp.WithinGroup):
             return self._aggregate(node, span)
         if not isinstance(node, exp.Anonymous):
@@ -110,10 +99,10 @@ class RowExpressionReader:
             return self._aggregate(node, span)
         if name == "classifier":
             argument = RowScope("CLASSIFIER")
-            return Navigation(self._classifier(node, span, argument), argument.members, span=span)
+            return rp.Navigation(self._classifier(node, span, argument), argument.members, span=span)
         if name == "match_number":
             self._no_arguments(node, span)
-            return MatchNumber(span)
+            return rp.MatchNumber(span)
         return None
 
     def _read_call_name(self, node: exp.Anonymous) -> tuple[str, str | None]:
@@ -150,7 +139,7 @@ class RowExpressionReader:
         if isinstance(node.this, exp.Star):
             raise QueryError("a whole row has no value", hint="only count takes it: count(A.*)", span=span)
         self._take(owner, argument, span)
-        return FieldRef(ROW, node.name, span=self.tree.span(node.this))
+        return FieldRef(rp.ROW, node.name, span=self.tree.span(node.this))
 
     def _take(self, owner: exp.Expr | None, scope: RowScope, span: Span) -> None:
         """Adds the rows of a variable, or of all variables."""
@@ -170,7 +159,7 @@ class RowExpressionReader:
                 raise QueryError(
                     "CLASSIFIER takes one variable, or nothing", hint="write CLASSIFIER() or CLASSIFIER(A)", span=span
                 )
-        return FieldRef(ROW, CLASSIFIER, span=span)
+        return FieldRef(rp.ROW, rp.CLASSIFIER, span=span)
 
     def _no_arguments(self, node: exp.Expr, span: Span) -> None:
         if node.expressions:
@@ -191,7 +180,7 @@ class RowExpressionReader:
                 return self._classifier(node, span, argument)
             if name == "match_number":
                 self._no_arguments(node, span)
-                return FieldRef(ROW, MATCH_NUMBER, span=span)
+                return FieldRef(rp.ROW, rp.MATCH_NUMBER, span=span)
             if name in MATCH_FUNCTIONS or find_row_aggregate(name) is not None:
                 raise _nesting_error(argument.what, name.upper(), span)
             return None
@@ -200,7 +189,7 @@ class RowExpressionReader:
 
     # ---- aggregates: `sum(A.price)`, `count(*)`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)`
 
-    def _aggregate(self, node: exp.Expr, span: Span) -> RowAggregate:
+    def _aggregate(self, node: exp.Expr, span: Span) -> rp.RowAggregate:
         only = None
         order: tuple[exp.Expr, ...] = ()
         if isinstance(node, exp.Filter):
@@ -233,7 +222,7 @@ class RowExpressionReader:
             _require_count(function, name, len(nodes), span)
         arguments = tuple(self._inside(argument, scope) for argument in nodes)
         _require_constants(function, name, arguments)
-        return RowAggregate(
+        return rp.RowAggregate(
             function.name,
             arguments,
             scope.members,
@@ -259,13 +248,13 @@ class RowExpressionReader:
         self._take(owner, scope, self.tree.span(star))
         return True
 
-    def _order_key(self, key: exp.Expr, scope: RowScope) -> RowSortKey:
+    def _order_key(self, key: exp.Expr, scope: RowScope) -> rp.RowSortKey:
         if not isinstance(key, exp.Ordered):
-            return RowSortKey(self._inside(key, scope), span=self.tree.span(key))
+            return rp.RowSortKey(self._inside(key, scope), span=self.tree.span(key))
         descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-        return RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.tree.span(key))
+        return rp.RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.tree.span(key))
 
-    def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
+    def _navigation(self, node: exp.Anonymous, span: Span) -> rp.Navigation:
         name, semantics = self._read_call_name(node)
         inner, count = self._arguments(node, name, span)
         if name in LOGICAL_NAVIGATION:
@@ -283,14 +272,14 @@ class RowExpressionReader:
                 return replace(navigation, shift=shift, span=span)
         return replace(self._logical(inner, name, 0, False, span), shift=shift)
 
-    def _logical(self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span) -> Navigation:
+    def _logical(self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span) -> rp.Navigation:
         argument = RowScope(name.upper())
         expr = self._inside(inner, argument)
         if argument.owner is None:
             raise QueryError(
                 f"{name.upper()} needs a column or CLASSIFIER()", hint=f"as in {name.upper()}(A.price)", span=span
             )
-        return Navigation(expr, argument.members, name == "first", offset, 0, final, span)
+        return rp.Navigation(expr, argument.members, name == "first", offset, 0, final, span)
 
     def _arguments(self, node: exp.Anonymous, name: str, span: Span) -> tuple[exp.Expr, int | None]:
         """Returns the expression of a navigation, and its offset in rows."""
@@ -359,11 +348,11 @@ def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
     )
 
 
-def read_value(tree: SyntaxTree, names: PatternVariables, define: bool) -> RowExpression:
+def read_value(tree: SyntaxTree, names: PatternVariables, define: bool) -> rp.RowExpression:
     """Reads an expression of MEASURES, or of DEFINE."""
     reading = RowExpressionReader(tree, names, define)
     expr = build_sql_expression(tree.root, tree, reading.leaf)
-    return RowExpression(expr, tuple(reading.operands), tree.whole)
+    return rp.RowExpression(expr, tuple(reading.operands), tree.whole)
 
 
 def read_columns(tree: SyntaxTree, clause: str, table: str | None) -> Expr:
@@ -376,14 +365,14 @@ def read_columns(tree: SyntaxTree, clause: str, table: str | None) -> Expr:
         if isinstance(node, exp.Column):
             owner = node.args.get("table")
             if owner is not None and table is not None and owner.name.lower() == table.lower():
-                return FieldRef(ROW, node.name, span=tree.span(node.this))
+                return FieldRef(rp.ROW, node.name, span=tree.span(node.this))
             if owner is not None or isinstance(node.this, exp.Star):
                 raise QueryError(
                     f"{clause} uses columns of the table, without a variable",
                     hint=f"write {node.name}" if node.name != "*" else None,
                     span=span,
                 )
-            return FieldRef(ROW, node.name, span=span)
+            return FieldRef(rp.ROW, node.name, span=span)
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if find_row_aggregate(name) or name in MATCH_FUNCTIONS:
             raise QueryError(
