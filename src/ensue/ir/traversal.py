@@ -5,20 +5,8 @@ from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
 
-from ensue.ir.expression import (
-    Aggregate,
-    Between,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression as ex
+from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, LoopExit, MaxGap, Not, OperatorCall, Pattern, Repeat
 from ensue.ir.selection import Strategy
 from ensue.ir.traits import (
@@ -277,10 +265,10 @@ def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
             return
 
 
-def get_first_field(pattern: Pattern, variable: str, name: str) -> FieldRef:
+def get_first_field(pattern: Pattern, variable: str, name: str) -> ex.FieldRef:
     """Returns the field of a variable's only or first event."""
     several = variable in get_kleene_variables(pattern)
-    return FieldRef(variable, name, EventPosition.NTH if several else EventPosition.ONLY)
+    return ex.FieldRef(variable, name, ex.EventPosition.NTH if several else ex.EventPosition.ONLY)
 
 
 @cache_on_node
@@ -319,38 +307,38 @@ def map_results_to_events(pattern: Pattern) -> dict[str, str]:
 def get_operands(expr: Expr) -> tuple[Expr, ...]:
     """Returns the direct operands of an expression."""
     match expr:
-        case Literal() | FieldRef():
+        case ex.Literal() | ex.FieldRef():
             return ()
-        case Aggregate(argument=argument):
+        case ex.Aggregate(argument=argument):
             return () if argument is None else (argument,)
-        case Unary(operand=operand) | IsNull(operand=operand) | Like(operand=operand):
+        case ex.Unary(operand=operand) | ex.IsNull(operand=operand) | ex.Like(operand=operand):
             return (operand,)
-        case Binary(left=left, right=right):
+        case ex.Binary(left=left, right=right):
             return (left, right)
-        case In(operand=operand, options=options):
+        case ex.In(operand=operand, options=options):
             return (operand, *options)
-        case Between(operand=operand, low=low, high=high):
+        case ex.Between(operand=operand, low=low, high=high):
             return (operand, low, high)
-        case FunctionCall(arguments=arguments):
+        case ex.FunctionCall(arguments=arguments):
             return arguments
 
 
 def replace_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """Returns the same expression with other operands."""
     match expr:
-        case Literal() | FieldRef():
+        case ex.Literal() | ex.FieldRef():
             return expr
-        case Aggregate():
+        case ex.Aggregate():
             return replace(expr, argument=new[0] if new else None)
-        case Unary() | IsNull() | Like():
+        case ex.Unary() | ex.IsNull() | ex.Like():
             return replace(expr, operand=new[0])
-        case Binary():
+        case ex.Binary():
             return replace(expr, left=new[0], right=new[1])
-        case In():
+        case ex.In():
             return replace(expr, operand=new[0], options=new[1:])
-        case Between():
+        case ex.Between():
             return replace(expr, operand=new[0], low=new[1], high=new[2])
-        case FunctionCall():
+        case ex.FunctionCall():
             return replace(expr, arguments=new)
 
 
@@ -366,9 +354,9 @@ def iterate_nodes(expr: Expr) -> Iterator[Expr]:
         yield from iterate_nodes(operand)
 
 
-def iterate_references(expr: Expr) -> Iterator[FieldRef | Aggregate]:
+def iterate_references(expr: Expr) -> Iterator[ex.FieldRef | ex.Aggregate]:
     """Yields the aggregates, and the fields outside aggregates."""
-    if isinstance(expr, FieldRef | Aggregate):
+    if isinstance(expr, ex.FieldRef | ex.Aggregate):
         yield expr
         return
     for operand in get_operands(expr):
@@ -393,8 +381,8 @@ _STRAIGHT = 16  # longer chains are balanced trees
 def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
     """Combines the operands: left-deep if there are few, as a balanced tree if there are many.
 
-    >>> a, b, c = Literal(True), Literal(False), Literal(None)
-    >>> build_chain("or", [a, b, c]) == Binary("or", Binary("or", a, b), c)
+    >>> a, b, c = ex.Literal(True), ex.Literal(False), ex.Literal(None)
+    >>> build_chain("or", [a, b, c]) == ex.Binary("or", ex.Binary("or", a, b), c)
     True
     """
     if len(operands) > _STRAIGHT:
@@ -410,13 +398,13 @@ def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
 def flatten_chain(operator: str, expr: Expr) -> list[Expr]:
     """Returns the operands of a chain, regardless of its shape.
 
-    >>> len(flatten_chain("or", build_chain("or", [Literal(n) for n in range(40)])))
+    >>> len(flatten_chain("or", build_chain("or", [ex.Literal(n) for n in range(40)])))
     40
     """
-    if isinstance(expr, Binary) and expr.operator == operator:
+    if isinstance(expr, ex.Binary) and expr.operator == operator:
         return flatten_chain(operator, expr.left) + flatten_chain(operator, expr.right)
     return [expr]
 
 
-def _combine(operator: str, left: Expr, right: Expr) -> Binary:
-    return Binary(operator, left, right, left.span.to(right.span) if left.span else None)
+def _combine(operator: str, left: Expr, right: Expr) -> ex.Binary:
+    return ex.Binary(operator, left, right, left.span.to(right.span) if left.span else None)

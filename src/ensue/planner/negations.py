@@ -21,19 +21,8 @@ from ensue.ir.traits import (
     replace_parts,
 )
 from ensue.ir.traversal import get_variables, iterate_atoms, iterate_positive_atoms
+from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import find_always_bound
-from ensue.planner.physical_plan import (
-    CompactPlan,
-    InstanceStacks,
-    JoinTree,
-    NegationCheck,
-    Nfa,
-    NfaEdge,
-    NfaState,
-    ReferencePlan,
-    Role,
-    Structure,
-)
 from ensue.planner.predicate_pushdown import BindingState, is_applicable, is_decided
 from ensue.printing.pattern_printer import format_pattern
 from ensue.schema import Schema, ValueKind, types_overlap
@@ -60,10 +49,10 @@ class Negation:
     def variable(self) -> str:
         return get_negation_name(self.part)
 
-    def absence(self, moment: BindingState) -> NegationCheck:
+    def absence(self, moment: BindingState) -> physical.NegationCheck:
         """The negation to evaluate once some variables are bound."""
         shown = BindingState(moment.bound | _inside(self.part), moment.waiting)
-        return NegationCheck(
+        return physical.NegationCheck(
             self.variable,
             tuple(v for v in self.front if v in moment.bound),
             tuple(v for v in self.behind if v in moment.bound),
@@ -176,11 +165,11 @@ def build_inner_query(query: Query, part: Pattern) -> Query:
     )
 
 
-def why_not_inner(negation: Negation, query: Query, role: Role) -> str | None:
+def why_not_inner(negation: Negation, query: Query, role: physical.Role) -> str | None:
     """Why matches of a negated nested pattern cannot be searched separately, if they cannot."""
     inner = role.inner
     assert inner is not None
-    if isinstance(inner.structure, ReferencePlan) or inner.residual:
+    if isinstance(inner.structure, physical.ReferencePlan) or inner.residual:
         return "the negation of a nested pattern that compiled code cannot evaluate"
     if negation.own:
         return "the negation of a nested pattern that may match events of its own match"
@@ -274,15 +263,15 @@ IN_CONSTRUCTION = "negation_in_construction"
 
 
 def push_negation(
-    stacks: InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
-) -> InstanceStacks:
+    stacks: physical.InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
+) -> physical.InstanceStacks:
     """Pushes negations into instance stacks where possible: a negated event empties a stack.
 
     It removes the older instances of the previous variable, so that no later event reaches them.
     Existing matches, and RIPs taken before, stay unchanged. `complex_` are the negated variables
     that stand for several events.
     """
-    empty: tuple[tuple[NegationCheck, ...], ...] = ((),) * len(stacks.variables)
+    empty: tuple[tuple[physical.NegationCheck, ...], ...] = ((),) * len(stacks.variables)
     looked_up, pushed = [list(group) for group in empty], [list(group) for group in empty]
     for place, group in enumerate(stacks.absences):
         for absence in group:
@@ -303,7 +292,7 @@ def push_negation(
     )
 
 
-def _why_not_pushed(absence: NegationCheck, *, intervals: bool, several: bool) -> str | None:
+def _why_not_pushed(absence: physical.NegationCheck, *, intervals: bool, several: bool) -> str | None:
     if several:
         return "it has several events"
     if absence.conditions:
@@ -315,30 +304,30 @@ def _why_not_pushed(absence: NegationCheck, *, intervals: bool, several: bool) -
     return None
 
 
-def get_dropped(structure: Structure) -> frozenset[str]:
+def get_dropped(structure: physical.Structure) -> frozenset[str]:
     """Negated variables whose events a structure evaluates on arrival and does not store."""
     match structure:
-        case Nfa() | InstanceStacks():
+        case physical.Nfa() | physical.InstanceStacks():
             return structure.dropped
-        case JoinTree() | CompactPlan() | ReferencePlan():
+        case physical.JoinTree() | physical.CompactPlan() | physical.ReferencePlan():
             return frozenset()
 
 
-def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structure:
+def restrict_pushdown(structure: physical.Structure, pushed: Collection[str]) -> physical.Structure:
     """Restricts pushdown to these variables, for a state that was saved with fewer."""
     match structure:
-        case Nfa(states=states):
+        case physical.Nfa(states=states):
             barred = (tuple(v for v in state.barred if v in pushed) for state in states)
             changed = map(lambda s, b: replace(s, barred=b), states, barred)
             return replace(structure, states=tuple(changed))
-        case InstanceStacks():
+        case physical.InstanceStacks():
             absences = [list(group) for group in structure.absences]
             still_pushed = []
             for place, group in enumerate(structure.pushed):
                 still_pushed.append(tuple(a for a in group if a.variable in pushed))
                 absences[place] += [a for a in group if a.variable not in pushed]
             return replace(structure, absences=tuple(map(tuple, absences)), pushed=tuple(still_pushed))
-        case JoinTree() | CompactPlan() | ReferencePlan():  # they push nothing
+        case physical.JoinTree() | physical.CompactPlan() | physical.ReferencePlan():  # they push nothing
             return structure
 
 
@@ -346,8 +335,8 @@ def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structur
 
 
 def push_into_runs(
-    automaton: Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
-) -> Nfa:
+    automaton: physical.Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
+) -> physical.Nfa:
     """Pushes negations into an automaton where possible.
 
     A negated event bars a run if every event that the run can take next is after the negation,
@@ -367,7 +356,7 @@ def push_into_runs(
         for number in barred_states if why is None else ():
             barred.setdefault(number, []).append(negation.variable)
 
-    def annotate(absences: tuple[NegationCheck, ...]) -> tuple[NegationCheck, ...]:
+    def annotate(absences: tuple[physical.NegationCheck, ...]) -> tuple[physical.NegationCheck, ...]:
         return tuple(replace(a, way=ways[a.variable]) for a in absences)
 
     return replace(
@@ -379,7 +368,7 @@ def push_into_runs(
     )
 
 
-def _why_not(automaton: Nfa, negation: Negation, *, intervals: bool) -> str | None:
+def _why_not(automaton: physical.Nfa, negation: Negation, *, intervals: bool) -> str | None:
     if not is_event(negation.part):
         return "it has several events"
     if negation.whole:
@@ -399,16 +388,16 @@ def _why_not(automaton: Nfa, negation: Negation, *, intervals: bool) -> str | No
     return None
 
 
-def _open(state: NfaState, negation: Negation) -> bool:
+def _open(state: physical.NfaState, negation: Negation) -> bool:
     """Whether a negated event could arrive between the bound and the expected events of a run."""
     return bool(state.bound & set(negation.front)) and not state.bound & set(negation.behind)
 
 
-def _forbids(edge: NfaEdge, negation: Negation) -> bool:
+def _forbids(edge: physical.NfaEdge, negation: Negation) -> bool:
     return any(a.variable == negation.variable for a in edge.absences)
 
 
-def _find_barred_states(automaton: Nfa, negation: Negation) -> set[int]:
+def _find_barred_states(automaton: physical.Nfa, negation: Negation) -> set[int]:
     """States whose runs cannot be completed once the negated event has arrived."""
     return _largest_closed_set(
         automaton,
@@ -417,7 +406,7 @@ def _find_barred_states(automaton: Nfa, negation: Negation) -> set[int]:
     )
 
 
-def _are_all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bool:
+def _are_all_decided(automaton: physical.Nfa, negation: Negation, barred: set[int]) -> bool:
     """Whether the negated event bars or ignores a run in every state."""
     harmless = _largest_closed_set(
         automaton,
@@ -427,7 +416,9 @@ def _are_all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bo
     return all(s.number in barred or s.number in harmless for s in automaton.states if _open(s, negation))
 
 
-def _largest_closed_set(automaton: Nfa, negation: Negation, fits: Callable[[NfaEdge, set[int]], bool]) -> set[int]:
+def _largest_closed_set(
+    automaton: physical.Nfa, negation: Negation, fits: Callable[[physical.NfaEdge, set[int]], bool]
+) -> set[int]:
     """The largest set of open states all of whose edges satisfy the predicate."""
     good = {s.number for s in automaton.states if _open(s, negation)}
     while bad := {n for n in good if not all(fits(e, good) for e in automaton.list_outgoing(n))}:

@@ -31,6 +31,7 @@ from ensue.ir.traversal import (
     rewrite_expr,
 )
 from ensue.ir.user_operator import TIME_ATTRIBUTES
+from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import (
     BY_START,
     RUNS,
@@ -59,18 +60,6 @@ from ensue.planner.negations import (
     why_not_on_matches,
 )
 from ensue.planner.nfa import TooManyStates, build_automaton
-from ensue.planner.physical_plan import (
-    CompactPlan,
-    ConditionCheck,
-    InstanceStacks,
-    JoinTree,
-    NegationCheck,
-    Nfa,
-    PhysicalPlan,
-    ReferencePlan,
-    Role,
-    Structure,
-)
 from ensue.planner.planner_options import CHOICES, DEFAULT_OPTIONS, PlannerOptions
 from ensue.planner.predicate_order import describe_orders, order_predicates
 from ensue.planner.predicate_pushdown import MOVING, can_defer, get_moving_variable, get_unary_variable
@@ -89,7 +78,7 @@ def choose_plan(
     *,
     off: Collection[str] = (),
     python: Mapping[str, str] | None = None,
-) -> PhysicalPlan:
+) -> physical.PhysicalPlan:
     """Plans an analyzed query. `off` names rules to leave out, to measure their effect.
 
     `python` maps user-defined operators that cannot be compiled to the reason.
@@ -123,9 +112,9 @@ def choose_plan(
         structure, decisions = _choose_structure(core, between, conditions.roles, planning, shared)
     else:
         require_possible(planning, {}, reason)
-        structure, decisions = ReferencePlan(reason), ()
-    exact = isinstance(structure, ReferencePlan)
-    return PhysicalPlan(
+        structure, decisions = physical.ReferencePlan(reason), ()
+    exact = isinstance(structure, physical.ReferencePlan)
+    return physical.PhysicalPlan(
         query,
         structure,
         roles=() if exact else conditions.roles,
@@ -158,11 +147,11 @@ def _apply_rules(query: Query, schema: Schema, off: Collection[str]) -> tuple[Qu
 class _Conditions:
     """Conditions of a query by the events they read."""
 
-    roles: tuple[Role, ...]  # a single event
+    roles: tuple[physical.Role, ...]  # a single event
     between: tuple[Expr, ...]  # several events of the match
     absent: tuple[Expr, ...]  # a negated event together with others
 
-    def role(self, variable: str) -> Role:
+    def role(self, variable: str) -> physical.Role:
         return next(r for r in self.roles if r.variable == variable)
 
 
@@ -177,20 +166,24 @@ class _Between:
 
 
 def _choose_structure(
-    query: Query, between: _Between, roles: tuple[Role, ...], planning: PlannerOptions, shared: CompactPlan | str
-) -> tuple[Structure, tuple[PlanDecision, ...]]:
+    query: Query,
+    between: _Between,
+    roles: tuple[physical.Role, ...],
+    planning: PlannerOptions,
+    shared: physical.CompactPlan | str,
+) -> tuple[physical.Structure, tuple[PlanDecision, ...]]:
     """Chooses the cheapest structure that can hold the partial matches, by estimated cost."""
-    possible: dict[str, Structure] = {}
+    possible: dict[str, physical.Structure] = {}
     if "stacks" not in planning.off and (stacks := _build_stacks(query, between)) is not None:
         several = frozenset(r.variable for r in roles if r.inner is not None)
         possible["stacks"] = push_negation(stacks, intervals=between.intervals, complex_=several, off=planning.off)
     runs = _build_automaton(query, between)
-    if isinstance(runs, Nfa):
+    if isinstance(runs, physical.Nfa):
         negated = find_negations(query.pattern, between.absent)
         possible["runs"] = push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
-    if isinstance(shared, CompactPlan):
+    if isinstance(shared, physical.CompactPlan):
         possible["compact"] = shared
-    if isinstance(runs, ReferencePlan) and not possible and planning.structure != "tree":
+    if isinstance(runs, physical.ReferencePlan) and not possible and planning.structure != "tree":
         require_possible(planning, {}, runs.reason)
         return runs, ()
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
@@ -209,12 +202,14 @@ def _choose_structure(
         preferred=needs_partial_output(query),
     )
     orders = tuple(describe_orders(structure, statistics)) if ordering else ()
-    if isinstance(structure, JoinTree):
+    if isinstance(structure, physical.JoinTree):
         orders = (describe_shape_decision(structure, joins, planning), *orders)
     return structure, (decision, *orders)
 
 
-def _build_tree(query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions) -> JoinTree | None:
+def _build_tree(
+    query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions
+) -> physical.JoinTree | None:
     """Builds a join tree of the requested or the cheapest shape, if the query can have one.
 
     Without statistics of the stream, a tree is built only on request.
@@ -258,7 +253,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
     complex_ = [n.part for n in iterate_negations(query.pattern) if not is_event(n.part)]
     inside = {a.variable for part in complex_ for a in iterate_atoms(part)}
     roles = [
-        Role(
+        physical.Role(
             atom.variable,
             atom.type,
             tuple(every[atom.variable]),
@@ -273,7 +268,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
     for part in complex_:
         # stacks and runs emit matches one by one, in the order in which the kernel reads them
         inner = choose_plan(build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
-        roles.append(Role(get_negation_name(part), "", negative=True, inner=inner))
+        roles.append(physical.Role(get_negation_name(part), "", negative=True, inner=inner))
     return _Conditions(tuple(roles), tuple(between), tuple(absent))
 
 
@@ -325,9 +320,9 @@ def _can_wait(condition: Expr, query: Query) -> bool:
     )
 
 
-def _build_automaton(query: Query, between: _Between) -> Structure:
+def _build_automaton(query: Query, between: _Between) -> physical.Structure:
     if (why := why_unsupported(query.pattern, RUNS)) is not None:
-        return ReferencePlan(why)
+        return physical.ReferencePlan(why)
     late = tuple(c for c in between.tied if between.late and can_defer(c) and not is_aligned(c))
     early = tuple(c for c in between.tied if c not in late)
     try:
@@ -340,27 +335,27 @@ def _build_automaton(query: Query, between: _Between) -> Structure:
             strategy=query.strategy,
         )
     except TooManyStates:
-        return ReferencePlan("a pattern with too many orders of events")
+        return physical.ReferencePlan("a pattern with too many orders of events")
     except NoLoops as why:
-        return ReferencePlan(str(why))
+        return physical.ReferencePlan(str(why))
     checks = [check for edge in built.edges for check in edge.checks]
     checks += [check for state in built.states for check in state.checks]
     if any(check.each and not can_defer(check.condition) for check in checks):
-        return ReferencePlan("a running aggregate compared with a value that is known only later")
+        return physical.ReferencePlan("a running aggregate compared with a value that is known only later")
     return built
 
 
-def _build_stacks(query: Query, between: _Between) -> InstanceStacks | None:
+def _build_stacks(query: Query, between: _Between) -> physical.InstanceStacks | None:
     """Builds instance stacks for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
     inner = get_parts(query.pattern)
     order = [p.variable for p in inner if is_event(p)]
-    checks: list[list[ConditionCheck]] = [[] for _ in order]
+    checks: list[list[physical.ConditionCheck]] = [[] for _ in order]
     for condition in between.tied:
         position = 0 if between.late else min(order.index(v) for v in get_variables(condition))
-        checks[position].append(ConditionCheck(condition))
-    absences: list[list[NegationCheck]] = [[] for _ in order]
+        checks[position].append(physical.ConditionCheck(condition))
+    absences: list[list[physical.NegationCheck]] = [[] for _ in order]
     negated = find_negations(query.pattern, between.absent)
     position = 0  # of the next positive event
     for part in inner:
@@ -369,11 +364,11 @@ def _build_stacks(query: Query, between: _Between) -> InstanceStacks | None:
             bound = {order.index(v) for c in negation.conditions for v in get_variables(c) & {*order}}
             previous = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *bound})].append(
-                NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
+                physical.NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
             )
         else:
             position += 1
-    return InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
+    return physical.InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
 
 
 def why_no_stacks(query: Query) -> str | None:
@@ -400,18 +395,18 @@ def why_no_stacks(query: Query) -> str | None:
     return None
 
 
-def get_structure_name(structure: Structure) -> str:
+def get_structure_name(structure: physical.Structure) -> str:
     """The name of a structure in explain."""
     match structure:
-        case Nfa():
+        case physical.Nfa():
             return "runs"
-        case InstanceStacks():
+        case physical.InstanceStacks():
             return "instance stacks"
-        case JoinTree():
+        case physical.JoinTree():
             return "join tree"
-        case CompactPlan():
+        case physical.CompactPlan():
             return "compact"
-        case ReferencePlan():
+        case physical.ReferencePlan():
             return "reference"
 
 
@@ -420,13 +415,13 @@ def get_structure_name(structure: Structure) -> str:
 
 def plan_with_operators(
     query: Query,
-    roles: Sequence[Role],
+    roles: Sequence[physical.Role],
     between: Sequence[Expr],
     kinds: KindResolver,
     notes: Sequence[str],
     planning: PlannerOptions,
     python: Mapping[str, str],
-) -> PhysicalPlan:
+) -> physical.PhysicalPlan:
     """Plans a join tree, or the reference semantics with the reason.
 
     `python` maps operators that run as Python to the reason.
@@ -446,14 +441,14 @@ def plan_with_operators(
         why = "structure='reference'"
     if why is not None:
         require_possible(planning, {}, why)
-        structure = ReferencePlan(f"the operator {name}: {why}")
-        return PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
+        structure = physical.ReferencePlan(f"the operator {name}: {why}")
+        return physical.PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
     ordered = "predicate_order" not in planning.off
     shape, load = planning.shape, Cardinalities.estimate(query, roles, statistics)
     if shape is None:
         shape = find_best_shape(JoinCosts(query.pattern, tuple(tied), load, ordered))
     push = "predicate_placement" not in planning.off
-    tree: Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
+    tree: physical.Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
     assert tree is not None
     require_possible(planning, {"tree": tree}, f"the operator {name} is joined in a tree")
     if ordered:
@@ -461,7 +456,7 @@ def plan_with_operators(
     tree, decision = choose_structure({"tree": (tree, estimate_structure(tree, query, load))}, planning)
     orders = describe_orders(tree, statistics) if ordered else ()
     slow = [f"operator {name} runs as Python: {reason}" for name, reason in python.items()]
-    return PhysicalPlan(
+    return physical.PhysicalPlan(
         query,
         tree,
         roles=roles,
@@ -506,7 +501,7 @@ def _why_not(query: Query, residual: Sequence[Expr]) -> str | None:
     return None
 
 
-def _require_values(role: Role, query: Query) -> Role:
+def _require_values(role: physical.Role, query: Query) -> physical.Role:
     """Adds the condition that the fields which an operator reads are not null."""
     not_null = tuple(
         IsNull(FieldRef(role.variable, reading.column), negated=True)

@@ -10,20 +10,8 @@ from ensue.analyzer.query import check_query, check_structure
 from ensue.analyzer.types import get_constant_kind
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import ArgumentType
-from ensue.ir.expression import (
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression as ex
+from ensue.ir.expression import Expr
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.pattern import OperatorCall
 from ensue.ir.query import Query
@@ -198,7 +186,7 @@ class _Use:
     def require(self, expr: Expr, kind: ValueKind) -> None:
         """Records that an expression must have a kind."""
         match expr:
-            case Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
+            case ex.Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
                 self.require(left, kind)
                 self.require(right, kind)
             case _:
@@ -207,47 +195,47 @@ class _Use:
     def term(self, expr: Expr) -> Term:
         """The kind or field of an expression; records the evidence of its parts."""
         match expr:
-            case Literal(value=value):
+            case ex.Literal(value=value):
                 kind = get_constant_kind(value)
                 return ValueKind.FLOAT if kind is ValueKind.INTEGER else kind
-            case FieldRef(name=None):
+            case ex.FieldRef(name=None):
                 return ValueKind.OTHER
-            case FieldRef(variable=variable, name=str(name)) if variable in self.results:
+            case ex.FieldRef(variable=variable, name=str(name)) if variable in self.results:
                 return self._infer_result(variable, name)
-            case FieldRef(variable=variable, name=str(name)):
+            case ex.FieldRef(variable=variable, name=str(name)):
                 return self.slot(variable, name)
-            case FieldRef():
+            case ex.FieldRef():
                 return None
-            case Aggregate():
+            case ex.Aggregate():
                 return self._aggregate(expr)
-            case Unary(operator="not", operand=operand):
+            case ex.Unary(operator="not", operand=operand):
                 self.require(operand, ValueKind.BOOLEAN)
                 return ValueKind.BOOLEAN
-            case Unary(operand=operand):
+            case ex.Unary(operand=operand):
                 return self._number_unless_known(self.term(operand))
-            case Binary(operator="and" | "or" | "||", left=left, right=right):
+            case ex.Binary(operator="and" | "or" | "||", left=left, right=right):
                 kind = ValueKind.STRING if expr.operator == "||" else ValueKind.BOOLEAN
                 self.require(left, kind)
                 self.require(right, kind)
                 return kind
-            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+            case ex.Binary(operator=operator, left=left, right=right) if operator in ex.COMPARISONS:
                 self._compare(left, (right,), equality=operator in ("=", "!="))
                 return ValueKind.BOOLEAN
-            case Binary():
+            case ex.Binary():
                 return self._infer_arithmetic(expr, None)
-            case IsNull(operand=operand):
+            case ex.IsNull(operand=operand):
                 self.term(operand)
                 return ValueKind.BOOLEAN
-            case In(operand=operand, options=options):
+            case ex.In(operand=operand, options=options):
                 self._compare(operand, options, equality=True)
                 return ValueKind.BOOLEAN
-            case Between(operand=operand, low=low, high=high):
+            case ex.Between(operand=operand, low=low, high=high):
                 self._compare(operand, (low, high), equality=False)
                 return ValueKind.BOOLEAN
-            case Like(operand=operand):
+            case ex.Like(operand=operand):
                 self.require(operand, ValueKind.STRING)
                 return ValueKind.BOOLEAN
-            case FunctionCall(function=function, arguments=arguments):
+            case ex.FunctionCall(function=function, arguments=arguments):
                 return self._call(function, arguments)
 
     def read_operator(self, applied: OperatorCall) -> None:
@@ -278,7 +266,7 @@ class _Use:
 
     def _takes_time(self, computed: Expr, other: Expr) -> bool:
         """`b.time - a.time < 5 minutes`: a difference compared with a duration."""
-        if isinstance(computed, Binary) and computed.operator in ("+", "-"):
+        if isinstance(computed, ex.Binary) and computed.operator in ("+", "-"):
             length = self.term(other)
             if length is ValueKind.DURATION:
                 self.agree(self._infer_arithmetic(computed, length), length)
@@ -293,7 +281,7 @@ class _Use:
             self.agree(term, ValueKind.FLOAT)
         return self._get_known_kind(term) or ValueKind.FLOAT
 
-    def _infer_arithmetic(self, expr: Binary, expected: ValueKind | None) -> Term:
+    def _infer_arithmetic(self, expr: ex.Binary, expected: ValueKind | None) -> Term:
         terms = self.term(expr.left), self.term(expr.right)
         left, right = map(self._get_known_kind, terms)
         if expr.operator in ("+", "-"):
@@ -310,7 +298,7 @@ class _Use:
         self.agree(terms[1], right)
         return _result(expr.operator, left, right)
 
-    def _aggregate(self, expr: Aggregate) -> Term:
+    def _aggregate(self, expr: ex.Aggregate) -> Term:
         if expr.argument is None:
             return ValueKind.FLOAT
         term = self.term(expr.argument)

@@ -7,20 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ensue.errors import EventError
-from ensue.ir.expression import (
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression as ex
+from ensue.ir.expression import Expr
 from ensue.ir.hierarchy import LAST_POSITION
 from ensue.printing.expression_printer import format_condition
 
@@ -159,37 +147,37 @@ ASSUMED = Statistics()
 def assume_selectivity(condition: Expr) -> float:
     """The selectivity of a condition by its form, with the constants that databases assume.
 
-    >>> a, b = FieldRef("a", "x"), FieldRef("b", "x")
-    >>> assume_selectivity(Binary("=", a, b)), round(assume_selectivity(Binary("<", a, b)), 3)
+    >>> a, b = ex.FieldRef("a", "x"), ex.FieldRef("b", "x")
+    >>> assume_selectivity(ex.Binary("=", a, b)), round(assume_selectivity(ex.Binary("<", a, b)), 3)
     (0.1, 0.333)
     """
     match condition:
-        case Literal(value=value):
+        case ex.Literal(value=value):
             return 1.0 if value is True else 0.0
-        case Binary(left=FieldRef(name=name)) if name == LAST_POSITION:
+        case ex.Binary(left=ex.FieldRef(name=name)) if name == LAST_POSITION:
             return 0.99  # it only matters if two events end and start at the same time
-        case Binary(operator="and", left=left, right=right):
+        case ex.Binary(operator="and", left=left, right=right):
             return assume_selectivity(left) * assume_selectivity(right)
-        case Binary(operator="or", left=left, right=right):
+        case ex.Binary(operator="or", left=left, right=right):
             return 1 - (1 - assume_selectivity(left)) * (1 - assume_selectivity(right))
-        case Binary(operator="="):
+        case ex.Binary(operator="="):
             return EQUAL
-        case Binary(operator="!="):
+        case ex.Binary(operator="!="):
             return 1 - EQUAL
-        case Binary(operator=operator) if operator in COMPARISONS:
+        case ex.Binary(operator=operator) if operator in ex.COMPARISONS:
             return RANGE
-        case Unary(operator="not", operand=operand):
+        case ex.Unary(operator="not", operand=operand):
             return 1 - assume_selectivity(operand)
-        case IsNull(negated=negated):
+        case ex.IsNull(negated=negated):
             return 1 - EQUAL if negated else EQUAL
-        case In(options=options, negated=negated):
+        case ex.In(options=options, negated=negated):
             share = min(0.5, EQUAL * len(options))
             return 1 - share if negated else share
-        case Between(negated=negated):
+        case ex.Between(negated=negated):
             return 1 - BETWEEN if negated else BETWEEN
-        case Like(negated=negated):
+        case ex.Like(negated=negated):
             return 1 - LIKE if negated else LIKE
-        case FieldRef() | Aggregate() | Unary() | Binary() | FunctionCall():
+        case ex.FieldRef() | ex.Aggregate() | ex.Unary() | ex.Binary() | ex.FunctionCall():
             return TRUE
 
 
