@@ -132,7 +132,7 @@ def _resolve_value(value: rp.RowExpression, names: _Names) -> rp.RowExpression:
 
     expr = rewrite_expr(value.expr, change)
     try:
-        kinds = [_operand_kind(operand, names.columns) for operand in operands]
+        kinds = [infer_operand_kind(operand, names.columns) for operand in operands]
         expr = add_implicit_casts(expr, lambda field: kinds[int(field.name or 0)])
         zoned = [get_operand_zone(operand, names.zones) for operand in operands]
         expr = apply_time_zones(expr, lambda field: zoned[int(field.name or 0)])
@@ -173,7 +173,7 @@ def _resolve_operand(reach: rp.RowOperand, names: _Names) -> rp.RowOperand:
 
 def _check_kinds(clause: rp.RowPatternQuery, columns: ColumnKinds) -> None:
     for key in clause.partition:
-        _require_order(_row_kind(key.expr, columns), "PARTITION BY", key.span)
+        _require_order(infer_row_kind(key.expr, columns), "PARTITION BY", key.span)
         if not any(isinstance(node, FieldRef) for node in iterate_nodes(key.expr)):
             raise QueryError(
                 "a key of PARTITION BY needs a column, and this is the same for all rows",
@@ -182,9 +182,9 @@ def _check_kinds(clause: rp.RowPatternQuery, columns: ColumnKinds) -> None:
             )
     _check_keys(clause.order, columns, "ORDER BY")
     for measure in clause.measures:
-        _value_kind(measure.value, columns)
+        infer_value_kind(measure.value, columns)
     for define in clause.defines:
-        kind = _value_kind(define.value, columns)
+        kind = infer_value_kind(define.value, columns)
         if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
             raise QueryError(
                 f"{define.variable} is defined by a condition, and this is of kind {kind.value}",
@@ -202,16 +202,16 @@ def _require_columns(clause: rp.RowPatternQuery) -> None:
         )
 
 
-def _value_kind(value: rp.RowExpression, columns: ColumnKinds) -> ValueKind:
+def infer_value_kind(value: rp.RowExpression, columns: ColumnKinds) -> ValueKind:
     """Infers the kind of an expression; errors point at least at all of it."""
     try:
-        kinds = [_operand_kind(reach, columns) for reach in value.operands]
+        kinds = [infer_operand_kind(reach, columns) for reach in value.operands]
         return infer_kind(value.expr, lambda field: kinds[int(field.name or 0)])
     except QueryError as error:
         raise error.at(value.span, None) from None
 
 
-def _row_kind(expr: Expr, columns: ColumnKinds) -> ValueKind:
+def infer_row_kind(expr: Expr, columns: ColumnKinds) -> ValueKind:
     """Infers the kind of an expression over the columns of one row."""
     return infer_kind(expr, lambda field: _column_kind(field, columns))
 
@@ -220,12 +220,13 @@ def _column_kind(field: FieldRef, columns: ColumnKinds) -> ValueKind:
     return _OF_MATCH.get(field.name or "") or columns[field.name or ""]
 
 
-def _operand_kind(reach: rp.RowOperand, columns: ColumnKinds) -> ValueKind:
+def infer_operand_kind(reach: rp.RowOperand, columns: ColumnKinds) -> ValueKind:
+    """Infers the kind of an operand; the list of an aggregate is OTHER."""
     match reach:
         case rp.MatchNumber():
             return ValueKind.INTEGER
         case rp.Navigation(expr=expr):
-            return _row_kind(expr, columns)
+            return infer_row_kind(expr, columns)
         case rp.RowAggregate():
             return _aggregate_kind(reach, columns)
 
@@ -233,7 +234,7 @@ def _operand_kind(reach: rp.RowOperand, columns: ColumnKinds) -> ValueKind:
 def _aggregate_kind(aggregate: rp.RowAggregate, columns: ColumnKinds) -> ValueKind:
     function = find_row_aggregate(aggregate.function)
     assert function is not None
-    kinds = [_row_kind(argument, columns) for argument in aggregate.arguments]
+    kinds = [infer_row_kind(argument, columns) for argument in aggregate.arguments]
     result = function.kind(kinds)
     if result is None:
         raise QueryError(
@@ -244,7 +245,7 @@ def _aggregate_kind(aggregate: rp.RowAggregate, columns: ColumnKinds) -> ValueKi
     if aggregate.distinct and kinds:
         _require_order(kinds[0], "DISTINCT", aggregate.span)
     if aggregate.only is not None:
-        only = _row_kind(aggregate.only, columns)
+        only = infer_row_kind(aggregate.only, columns)
         if only not in (ValueKind.BOOLEAN, ValueKind.NULL):
             raise QueryError(
                 f"FILTER takes a condition, and this is of kind {only.value}",
@@ -257,7 +258,7 @@ def _aggregate_kind(aggregate: rp.RowAggregate, columns: ColumnKinds) -> ValueKi
 
 def _check_keys(keys: Iterable[rp.RowSortKey], columns: ColumnKinds, clause: str) -> None:
     for key in keys:
-        _require_order(_row_kind(key.expr, columns), clause, key.span)
+        _require_order(infer_row_kind(key.expr, columns), clause, key.span)
 
 
 def _require_order(kind: ValueKind, clause: str, span: Span | None) -> None:
@@ -281,7 +282,7 @@ def _check_within(clause: rp.RowPatternQuery, columns: ColumnKinds) -> None:
             span=clause.pattern.span,
         )
     first = clause.order[0]
-    kind = _row_kind(first.expr, columns)
+    kind = infer_row_kind(first.expr, columns)
     if not (kind in _TIMES if timed else kind.numeric):
         raise QueryError(
             f"WITHIN is {length} here, and rows are ordered by {kind.value}",
@@ -327,7 +328,7 @@ def _output_columns(clause: rp.RowPatternQuery, columns: ColumnKinds) -> Iterato
     text = clause.text
     for key in clause.partition:
         folds = key.column != key.name and not _is_quoted(key.span, text)
-        yield _OutputColumn(key.name, _row_kind(key.expr, columns), key.span, folds)
+        yield _OutputColumn(key.name, infer_row_kind(key.expr, columns), key.span, folds)
     left = dict(columns)
     if clause.rows is rp.RowsPerMatch.ONE:
         left.clear()
@@ -339,7 +340,7 @@ def _output_columns(clause: rp.RowPatternQuery, columns: ColumnKinds) -> Iterato
             yield _OutputColumn(name, left.pop(name))
     for measure in clause.measures:
         folds = not _is_quoted(measure.span, text)
-        yield _OutputColumn(measure.name, _value_kind(measure.value, columns), measure.span, folds)
+        yield _OutputColumn(measure.name, infer_value_kind(measure.value, columns), measure.span, folds)
     for name, kind in left.items():
         yield _OutputColumn(name, kind)
 

@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
-from ensue.analyzer.types import infer_kind
 from ensue.cached import cached_property
 from ensue.errors import QueryError
-from ensue.functions.row_aggregates import find_row_aggregate
 from ensue.ir import row_pattern as rp
-from ensue.ir.expression import Binary, Expr, FieldRef, Literal
-from ensue.ir.traversal import iterate_nodes, rewrite_expr
+from ensue.ir.expression import Expr, FieldRef, Literal
+from ensue.ir.traversal import get_conjuncts, iterate_nodes, rewrite_expr
 from ensue.schema import ValueKind
 
 _VARIABLES = 60  # each is a bit of 64
@@ -326,17 +324,11 @@ def _build_size_error() -> QueryError:
 
 def _is_deterministic(term: rp.RowTerm) -> bool:
     """Whether a term can be matched in one way only."""
-    match term:
-        case rp.RowVariable() | rp.EmptyRowPattern() | rp.PartitionAnchor():
-            return True
-        case rp.Concatenation(parts=parts):
-            return all(map(_is_deterministic, parts))
-        case rp.Repetition(part=part, least=least, most=most):
-            return least == most and _is_deterministic(part)
-        case rp.Exclusion(part=part):
-            return _is_deterministic(part)
-        case rp.Alternation() | rp.Permutation():
-            return False
+    return not any(
+        isinstance(part, rp.Alternation | rp.Permutation)
+        or (isinstance(part, rp.Repetition) and part.least != part.most)
+        for part in rp.iterate_terms(term)
+    )
 
 
 def _drop_unreachable(choices: list[RowTransition]) -> list[RowTransition]:
@@ -364,20 +356,11 @@ def _split(variable: str, value: rp.RowExpression) -> RowPredicates:
     value = _resolve_classifier(variable, value)
     alone: list[rp.RowExpression] = []
     matched: list[rp.RowExpression] = []
-    for conjunct in _conjuncts(value.expr):
+    for conjunct in get_conjuncts(value.expr):
         part = _part(conjunct, value)
         decided = all(is_own_row(reach, variable) for reach in part.operands)
         (alone if decided else matched).append(part)
     return RowPredicates(tuple(alone), tuple(matched))
-
-
-def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    match expr:
-        case Binary(operator="and", left=left, right=right):
-            yield from _conjuncts(left)
-            yield from _conjuncts(right)
-        case _:
-            yield expr
 
 
 def _part(expr: Expr, value: rp.RowExpression) -> rp.RowExpression:
@@ -498,36 +481,3 @@ class RowPatternPlan:
     def _reaches(self) -> Iterator[rp.RowOperand]:
         for value in self.row_pattern.values:
             yield from value.operands
-
-
-OF_MATCH = {rp.CLASSIFIER: ValueKind.STRING, rp.MATCH_NUMBER: ValueKind.INTEGER}
-
-
-def infer_row_kind(expr: Expr, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The type of an expression over the columns of one row."""
-
-    def column(field: FieldRef) -> ValueKind:
-        assert field.name is not None
-        return OF_MATCH.get(field.name) or columns[field.name]
-
-    return infer_kind(expr, column)
-
-
-def infer_reach_kind(reach: rp.RowOperand, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The type of a reach; the list of an aggregate is OTHER."""
-    match reach:
-        case rp.Navigation(expr=expr):
-            return infer_row_kind(expr, columns)
-        case rp.MatchNumber():
-            return ValueKind.INTEGER
-        case rp.RowAggregate(function=function, arguments=arguments):
-            record = find_row_aggregate(function)
-            assert record is not None
-            kind = record.kind([infer_row_kind(argument, columns) for argument in arguments])
-            assert kind is not None, f"{function} was checked"
-            return kind
-
-
-def infer_value_kind(value: rp.RowExpression, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The type of a value of MEASURES or DEFINE."""
-    return infer_kind(value.expr, lambda leaf: infer_reach_kind(value.reach(leaf), columns))
