@@ -11,19 +11,11 @@ from ensue.diagnostics.search_context import Assignment, AtomTest, list_tests
 from ensue.diagnostics.why_not_report import SeenEvent
 from ensue.geo import geometry
 from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation, TimePoint
+from ensue.ir.values import UNITS
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, Time, compute_length
 
 _RELATIONS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
-_UNITS = (
-    (86_400_000_000_000, "day"),
-    (3_600_000_000_000, "hour"),
-    (60_000_000_000, "minute"),
-    (1_000_000_000, "second"),
-    (1_000_000, "millisecond"),
-    (1_000, "microsecond"),
-    (1, "nanosecond"),
-)
 _MAX_UNITS = 2  # of a length
 _MAX_FIELDS = 3  # by which an event is known
 _MAX_REGION = 40  # characters of a region without a name
@@ -51,7 +43,7 @@ class ReportUnits:
         if not self.timestamps:
             return _format_number(length)
         units, rest = [], abs(round(length))
-        for size, name in _UNITS:
+        for size, (name, *_) in UNITS[1:]:  # from days on
             count, rest = divmod(rest, size)
             if count:
                 units.append(f"{count} {name}{'' if count == 1 else 's'}")

@@ -290,21 +290,11 @@ def compute_percentile(values: Sequence[float], percent: float) -> float:
 
 # Names of aggregates in other systems, and ours.
 AGGREGATE_ALIASES = {
-    "mean": "avg",
-    "first_value": "first",
-    "last_value": "last",
-    "arbitrary": "any_value",
-    "stddev_samp": "stddev",
-    "std": "stddev",
-    "var_samp": "variance",
-    "approx_count_distinct": "count_distinct",
-    "listagg": "string_agg",
-    "group_concat": "string_agg",
-    "every": "bool_and",
-    "logical_and": "bool_and",
-    "some": "bool_or",
-    "logical_or": "bool_or",
-}
+    "mean": "avg", "first_value": "first", "last_value": "last", "arbitrary": "any_value",
+    "stddev_samp": "stddev", "std": "stddev", "var_samp": "variance",
+    "approx_count_distinct": "count_distinct", "listagg": "string_agg", "group_concat": "string_agg",
+    "every": "bool_and", "logical_and": "bool_and", "some": "bool_or", "logical_or": "bool_or",
+}  # fmt: skip
 
 
 def compute_variance(values: Sequence[float], *, whole: bool, root: bool) -> float | None:

@@ -252,7 +252,7 @@ def _iterate_once(pattern: Pattern) -> Iterator[str]:
 
 @cache_on_node
 def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
-    """Yields the variables of events that every match binds."""
+    """Yields the variables of events and results that every match binds, a result after its inputs."""
     if is_optional(pattern):
         return
     match get_form(pattern):
@@ -261,6 +261,8 @@ def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
         case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.LOOP:
             for part in get_parts(pattern):
                 yield from iterate_certain_variables(part)
+            if is_operator_call(pattern):
+                yield pattern.variable
         case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.ABSENCE:
             return
 

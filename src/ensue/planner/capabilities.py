@@ -16,15 +16,20 @@ from ensue.ir.traits import (
     get_form,
     get_parts,
     get_positive_parts,
-    is_input,
-    is_list,
     is_negation,
     is_optional,
     is_positional_negation,
     is_sequence,
     precedes_then,
 )
-from ensue.ir.traversal import ends_greedily, iterate_negations, iterate_operator_calls, iterate_positive_atoms
+from ensue.ir.traversal import (
+    ends_greedily,
+    get_kleene_variables,
+    iterate_certain_variables,
+    iterate_negations,
+    iterate_operator_calls,
+    iterate_positive_atoms,
+)
 from ensue.ir.user_operator import OperatorInputs
 from ensue.printing.pattern_printer import format_head
 
@@ -104,15 +109,8 @@ def find_always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
     >>> sorted(find_always_bound(Seq((Atom("A", "a"), Maybe(Atom("B", "b"))))))
     ['a']
     """
-    if is_list(pattern):
-        return {pattern.atom.variable} if kleene and not is_optional(pattern) else set()
-    form = get_form(pattern)
-    if form in (NodeForm.OPTION, NodeForm.CHOICE, NodeForm.ABSENCE):
-        return set()
-    if form is NodeForm.LOOP and (not kleene or is_optional(pattern)):
-        return set()
-    inside = {v for p in get_parts(pattern) for v in find_always_bound(p, kleene=kleene)}
-    return {pattern.variable, *inside} if is_input(pattern) else inside
+    names = {*iterate_certain_variables(pattern)}
+    return names if kleene else names - get_kleene_variables(pattern).keys()
 
 
 # Whether the keys of a query can be spilled and restored: a key is spilled as its events of the last window,

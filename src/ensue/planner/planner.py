@@ -395,19 +395,15 @@ def why_no_stacks(query: Query) -> str | None:
     return None
 
 
+_STRUCTURE_NAMES = {
+    physical.Nfa: "runs", physical.InstanceStacks: "instance stacks", physical.JoinTree: "join tree",
+    physical.CompactPlan: "compact", physical.ReferencePlan: "reference",
+}  # fmt: skip
+
+
 def get_structure_name(structure: physical.Structure) -> str:
     """The name of a structure in explain."""
-    match structure:
-        case physical.Nfa():
-            return "runs"
-        case physical.InstanceStacks():
-            return "instance stacks"
-        case physical.JoinTree():
-            return "join tree"
-        case physical.CompactPlan():
-            return "compact"
-        case physical.ReferencePlan():
-            return "reference"
+    return _STRUCTURE_NAMES[type(structure)]
 
 
 # Queries with user-defined operators, which only a join tree runs.
