@@ -15,23 +15,11 @@ from ensue.analyzer.key_inference import build_key_value
 from ensue.analyzer.output_mode import build_variable_columns, is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
+from ensue.ir import traits
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, IsNull
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
-from ensue.ir.traits import (
-    forbids_next_event,
-    get_parts,
-    is_event,
-    is_input,
-    is_list,
-    is_loop,
-    is_negation,
-    is_operator_call,
-    is_repetition,
-    is_sequence,
-    is_then,
-)
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_operands,
@@ -338,7 +326,7 @@ def _read_by_operators(pattern: Pattern) -> Iterator[tuple[Atom, frozenset[str]]
     events = {atom.variable: atom for atom in iterate_atoms(pattern)}
     for applied in iterate_operator_calls(pattern):
         for part in applied.inputs:
-            assert is_input(part)
+            assert traits.is_input(part)
             variable = sources.get(part.variable, part.variable)
             if variable in events:
                 yield events[variable], applied.operator.reads - set(TIME_ATTRIBUTES)
@@ -416,17 +404,17 @@ def _unless_separate(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
 
     The times of an operator's result are computed by its F, independent of its events.
     """
-    if is_event(x) and is_event(y):
+    if traits.is_event(x) and traits.is_event(y):
         return in_order
-    end = FieldRef(x.variable, END_TIME if is_event(x) else "end")
-    start = FieldRef(y.variable, START_TIME if is_event(y) else "start")
+    end = FieldRef(x.variable, END_TIME if traits.is_event(x) else "end")
+    start = FieldRef(y.variable, START_TIME if traits.is_event(y) else "start")
     return Binary("or", Binary("<", end, start), in_order)
 
 
 def _order_rounds(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
     """Yields the conditions for a repeated group: each complex event follows the previous one."""
-    events = get_parts(loop.part) if is_sequence(loop.part) else (loop.part,)
-    order = [event.variable for event in events if is_event(event)]
+    events = traits.get_parts(loop.part) if traits.is_sequence(loop.part) else (loop.part,)
+    order = [event.variable for event in events if traits.is_event(event)]
     for position, variable in enumerate(order):
         if variable in complex_ and len(order) == len(events):
             # the last event of an iteration precedes the first of the next one
@@ -444,7 +432,7 @@ def _order_rounds(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
 def _order_untils(pattern: Pattern, complex_: Collection[str]) -> Iterator[Expr]:
     """Yields the conditions for complex events that end a loop: they follow what it has taken, if anything."""
     for loop in iterate_subpatterns(pattern):
-        ends = iterate_atoms(loop.until) if is_repetition(loop) and loop.until is not None else ()
+        ends = iterate_atoms(loop.until) if traits.is_repetition(loop) and loop.until is not None else ()
         for until, taken in product(ends, iterate_positive_atoms(loop)):
             if until.variable in complex_:
                 last = FieldRef(taken.variable, LAST_POSITION, EventPosition.LAST)
@@ -454,29 +442,33 @@ def _order_untils(pattern: Pattern, complex_: Collection[str]) -> Iterator[Expr]
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[SequenceItem, SequenceItem]]:
     """Yields pairs of events or results of which the first precedes the second, without loops."""
-    if is_loop(pattern):
+    if traits.is_loop(pattern):
         return
-    if is_list(pattern):
+    if traits.is_list(pattern):
         yield pattern.atom, pattern.atom
-    if is_sequence(pattern) or (is_operator_call(pattern) and pattern.operator.in_order):
+    if traits.is_sequence(pattern) or (traits.is_operator_call(pattern) and pattern.operator.in_order):
         front: list[SequenceItem] = []
-        for part in get_parts(pattern):
+        for part in traits.get_parts(pattern):
             # a negation inside a group is limited by the parts of that group only
-            own = is_negation(part) or forbids_next_event(part) or (is_sequence(part) and not is_then(part))
+            own = (
+                traits.is_negation(part)
+                or traits.forbids_next_event(part)
+                or (traits.is_sequence(part) and not traits.is_then(part))
+            )
             absent = () if own else [a for negation in iterate_negations(part) for a in iterate_atoms(negation)]
             inside = [item for item in _iterate_items(part) if item not in absent]
             yield from product(front, inside)
             front += inside
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from _pairs(part)
 
 
 def _iterate_items(pattern: Pattern) -> Iterator[SequenceItem]:
     """Yields the items of a sequence: events, and results instead of their inputs."""
-    if is_event(pattern) or is_operator_call(pattern):
+    if traits.is_event(pattern) or traits.is_operator_call(pattern):
         yield pattern
     else:
-        for part in get_parts(pattern):
+        for part in traits.get_parts(pattern):
             yield from _iterate_items(part)
 
 

@@ -14,22 +14,11 @@ from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
 from ensue.ir import expression as ex
+from ensue.ir import traits
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, LoopExit, Not, Pattern, Seq
 from ensue.ir.query import TIMED_OUT, Query, ReturnItem
 from ensue.ir.selection import CONTIGUOUS, ByEvents, Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_list,
-    is_negation,
-    is_operator_call,
-    is_optional,
-    is_plain,
-    is_sequence,
-)
 from ensue.ir.traversal import (
     get_first_field,
     get_kleene_variables,
@@ -47,12 +36,12 @@ from ensue.printing.pattern_printer import format_head
 
 def get_sequence_steps(pattern: Pattern) -> tuple[Pattern, ...]:
     """Returns the parts that a partial match binds one after the other."""
-    return get_parts(pattern) if is_sequence(pattern) and is_plain(pattern) else (pattern,)
+    return traits.get_parts(pattern) if traits.is_sequence(pattern) and traits.is_plain(pattern) else (pattern,)
 
 
 def take_until_required(steps: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     """Returns the steps up to the first required one; empty if all are optional."""
-    required = [k for k, part in enumerate(steps) if not is_optional(part)]
+    required = [k for k, part in enumerate(steps) if not traits.is_optional(part)]
     return steps[: required[0] + 1] if required else ()
 
 
@@ -67,11 +56,11 @@ def is_rewritable(query: Query) -> bool:
 def _is_plain(part: Pattern) -> bool:
     if any(iterate_strategies(part)) or any(iterate_untils(part)) or {*iterate_loop_exits(part)} - {LoopExit.FORK}:
         return False
-    match get_form(part):
-        case NodeForm.EVENT | NodeForm.LIST | NodeForm.ABSENCE:
+    match traits.get_form(part):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST | traits.NodeForm.ABSENCE:
             return True
-        case NodeForm.OPTION:
-            return all(is_event(p) or is_list(p) for p in get_parts(part))
+        case traits.NodeForm.OPTION:
+            return all(traits.is_event(p) or traits.is_list(p) for p in traits.get_parts(part))
         case _:
             return False
 
@@ -79,9 +68,9 @@ def _is_plain(part: Pattern) -> bool:
 def _may_be_missing(steps: tuple[Pattern, ...], k: int) -> bool:
     """Whether a part between others is optional."""
     part = steps[k]
-    if is_negation(part) or not is_optional(part):
+    if traits.is_negation(part) or not traits.is_optional(part):
         return False
-    begun = any(not is_negation(p) for p in steps[:k])
+    begun = any(not traits.is_negation(p) for p in steps[:k])
     return begun and bool(take_until_required(steps[k + 1 :]))
 
 
@@ -105,7 +94,7 @@ def check_timeouts(query: Query, column: str) -> None:
     reject_column(query, column, "emit_timeouts adds a column of that name")
     steps = get_sequence_steps(query.pattern)
     for part in steps:
-        if not is_negation(part):
+        if not traits.is_negation(part):
             _check_part(part)
     for condition in query.where:
         for ref in iterate_references(condition):
@@ -116,7 +105,7 @@ def check_timeouts(query: Query, column: str) -> None:
                     span=ref.span or condition.span,
                 )
     for k, part in enumerate(steps):
-        if is_negation(part):
+        if traits.is_negation(part):
             _check_negation(query, steps, k)
 
 
@@ -144,9 +133,9 @@ def _check_window(query: Query) -> None:
 def _check_part(part: Pattern) -> None:
     """Rejects AND and operators, whose variables have no order."""
     for inner in (part, *_iterate_parts(part)):
-        if get_form(inner) is NodeForm.TOGETHER:
+        if traits.get_form(inner) is traits.NodeForm.TOGETHER:
             name = format_head(inner)
-        elif is_operator_call(inner):
+        elif traits.is_operator_call(inner):
             name = f"results of an operator ({inner.operator.name})"
         else:
             continue
@@ -159,8 +148,8 @@ def _check_part(part: Pattern) -> None:
 
 def _iterate_parts(part: Pattern) -> Iterator[Pattern]:
     """Yields all parts of a part, without negations."""
-    for inner in get_parts(part):
-        if not is_negation(inner):
+    for inner in traits.get_parts(part):
+        if not traits.is_negation(inner):
             yield inner
             yield from _iterate_parts(inner)
 
@@ -169,9 +158,9 @@ def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
     """Checks that conditions on a negation read only events before the next one."""
     known = {a.variable for p in steps[:k] for a in iterate_positive_atoms(p)}
     inside = {a.variable for a in iterate_atoms(steps[k])}
-    first = next(p for p in steps if not is_negation(p))
+    first = next(p for p in steps if not traits.is_negation(p))
     leading = not known
-    if leading and not is_optional(first):
+    if leading and not traits.is_optional(first):
         known = {a.variable for a in iterate_positive_atoms(first)}
     lists = get_kleene_variables(query.pattern)
     for condition in query.where:
@@ -257,11 +246,11 @@ class _State:
 def _iterate_states(pattern: Pattern) -> Iterator[_State]:
     steps = get_sequence_steps(pattern)
     for k, part in enumerate(steps):
-        if is_negation(part):
+        if traits.is_negation(part):
             continue
         before, last = steps[:k], _require_event(part)
         awaited = take_until_required(steps[k + 1 :])
-        if not is_list(last):
+        if not traits.is_list(last):
             if awaited:
                 yield _State((*before, last), awaited, more=False)
             continue
@@ -279,10 +268,10 @@ def _iterate_states(pattern: Pattern) -> Iterator[_State]:
 
 def _require_event(part: Pattern) -> Atom | Kleene:
     """Returns a part without its option, with at least one event."""
-    inner = get_parts(part)[0] if get_form(part) is NodeForm.OPTION else part
-    if is_list(inner):
+    inner = traits.get_parts(part)[0] if traits.get_form(part) is traits.NodeForm.OPTION else part
+    if traits.is_list(inner):
         return replace(inner, least=max(inner.least, 1))
-    assert is_event(inner)
+    assert traits.is_event(inner)
     return inner
 
 
@@ -295,7 +284,7 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
         where += judge.list_further(judge.further)
     skipped: list[str] = []
     for part in state.awaited:
-        if is_negation(part):
+        if traits.is_negation(part):
             parts.append(part)
             where += judge.list_negation(part, skipped)
             continue
@@ -333,10 +322,10 @@ class _Conditions:
         self.bound = {a.variable for a in iterate_positive_atoms(bound)}
         self.kleenes = get_kleene_variables(query.pattern)
         last = state.bound[-1]
-        self.open = last.atom.variable if is_list(last) else None
+        self.open = last.atom.variable if traits.is_list(last) else None
         self.further = (
             Atom(last.atom.type, _create_name(f"{last.atom.variable}_next", names))
-            if is_list(last) and state.more
+            if traits.is_list(last) and state.more
             else None
         )
         self.negated = {a.variable for a in iterate_atoms(bound)} - self.bound

@@ -6,24 +6,10 @@ from functools import wraps
 from typing import TypeVar
 
 from ensue.ir import expression as ex
+from ensue.ir import traits
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, LoopExit, MaxGap, Not, OperatorCall, Pattern, Repeat
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_input,
-    is_list,
-    is_loop,
-    is_negation,
-    is_operator_call,
-    is_optional,
-    is_repetition,
-    is_then,
-    replace_parts,
-)
 
 Item = TypeVar("Item")
 
@@ -44,13 +30,13 @@ def cache_on_node(find: Callable[[Pattern], Iterable[Item]]) -> Callable[[Patter
 
 def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """Applies `change` to every node, the inner ones first. Unchanged nodes keep their cached facts."""
-    parts = get_parts(pattern)
+    parts = traits.get_parts(pattern)
     changed = tuple(rewrite_pattern(part, change) for part in parts)
     if any(new is not old for new, old in zip(changed, parts, strict=True)):
-        pattern = replace_parts(pattern, changed)
-    if is_repetition(pattern) and pattern.until is not None:
+        pattern = traits.replace_parts(pattern, changed)
+    if traits.is_repetition(pattern) and pattern.until is not None:
         until = rewrite_pattern(pattern.until, change)
-        assert is_negation(until)
+        assert traits.is_negation(until)
         pattern = pattern if until is pattern.until else replace(pattern, until=until)
     return change(pattern)
 
@@ -58,12 +44,12 @@ def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> P
 @cache_on_node
 def iterate_atoms(pattern: Pattern) -> Iterator[Atom]:
     """Yields every atom in the order of the text, including negated ones and UNTIL."""
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern
         return
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_atoms(part)
-    if is_repetition(pattern) and pattern.until is not None:
+    if traits.is_repetition(pattern) and pattern.until is not None:
         yield from iterate_atoms(pattern.until)
 
 
@@ -75,20 +61,20 @@ def iterate_positive_atoms(pattern: Pattern) -> Iterator[Atom]:
     >>> [a.variable for a in iterate_positive_atoms(Seq((Atom("A", "a"), Not(Atom("B", "b")))))]
     ['a']
     """
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern
-    elif not is_negation(pattern):
-        for part in get_parts(pattern):
+    elif not traits.is_negation(pattern):
+        for part in traits.get_parts(pattern):
             yield from iterate_positive_atoms(part)
 
 
 @cache_on_node
 def iterate_negations(pattern: Pattern) -> Iterator[Not]:
     """Yields every outermost negation."""
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         yield pattern
         return
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_negations(part)
 
 
@@ -109,7 +95,7 @@ def get_kleene_variables(pattern: Pattern) -> dict[str, Kleene]:
 
 @cache_on_node
 def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
-    if is_loop(pattern):
+    if traits.is_loop(pattern):
         always = () if pattern.least == 0 else {*_iterate_once(pattern.part)}
         inside = {
             atom.variable: Kleene(atom, int(atom.variable in always), None) for atom in iterate_positive_atoms(pattern)
@@ -118,8 +104,8 @@ def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
         if first is not None:
             inside[first.variable] = Kleene(first, pattern.least, pattern.most)
         return inside.items()
-    lists = {pattern.atom.variable: pattern} if is_list(pattern) else {}
-    for part in get_parts(pattern):
+    lists = {pattern.atom.variable: pattern} if traits.is_list(pattern) else {}
+    for part in traits.get_parts(pattern):
         lists |= get_kleene_variables(part)
     return lists.items()
 
@@ -127,28 +113,28 @@ def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
 def get_first_atom(loop: Repeat) -> Atom | None:
     """Returns the atom that starts every iteration of a repeated group, if there is one."""
     first = loop.part
-    while get_form(first) is NodeForm.SEQUENCE:
-        first = get_parts(first)[0]
-    return first if is_event(first) else None
+    while traits.get_form(first) is traits.NodeForm.SEQUENCE:
+        first = traits.get_parts(first)[0]
+    return first if traits.is_event(first) else None
 
 
 @cache_on_node
 def iterate_subpatterns(pattern: Pattern) -> Iterator[Pattern]:
     """Yields a pattern and all parts in it, outer ones first."""
     yield pattern
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_subpatterns(part)
 
 
 def iterate_loop_exits(pattern: Pattern) -> Iterator[LoopExit]:
     """Yields the exit rules of Kleene variables and repeated groups."""
-    return (node.leave for node in iterate_subpatterns(pattern) if is_repetition(node))
+    return (node.leave for node in iterate_subpatterns(pattern) if traits.is_repetition(node))
 
 
 @cache_on_node
 def iterate_loops(pattern: Pattern) -> Iterator[Repeat]:
     """Yields the repeated groups, outer ones first."""
-    return filter(is_loop, iterate_subpatterns(pattern))
+    return filter(traits.is_loop, iterate_subpatterns(pattern))
 
 
 def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> bool:
@@ -161,26 +147,26 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
     >>> ends_greedily(Seq((a, b))), ends_greedily(Seq((b, Maybe(a)))), ends_greedily(Seq((b, a)))
     (True, True, False)
     """
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         return False
-    if is_repetition(pattern) and pattern.leave is LoopExit.GREEDY:
+    if traits.is_repetition(pattern) and pattern.leave is LoopExit.GREEDY:
         return True
 
     def is_bound(part: Pattern) -> bool:
         return any(bound is None or atom.variable in bound for atom in iterate_positive_atoms(part))
 
-    if get_form(pattern) is not NodeForm.SEQUENCE:
-        inner = get_parts(pattern)
-        if get_form(pattern) is NodeForm.CHOICE and any(map(is_bound, inner)):
+    if traits.get_form(pattern) is not traits.NodeForm.SEQUENCE:
+        inner = traits.get_parts(pattern)
+        if traits.get_form(pattern) is traits.NodeForm.CHOICE and any(map(is_bound, inner)):
             inner = tuple(filter(is_bound, inner))
         return any(
-            (is_bound(part) or is_optional(part) or is_repetition(part)) and ends_greedily(part, bound)
+            (is_bound(part) or traits.is_optional(part) or traits.is_repetition(part)) and ends_greedily(part, bound)
             for part in inner
         )
-    for part in reversed(get_parts(pattern)):
+    for part in reversed(traits.get_parts(pattern)):
         if ends_greedily(part, bound):
             return True
-        if not is_optional(part) if bound is None else is_bound(part):
+        if not traits.is_optional(part) if bound is None else is_bound(part):
             break
     return False
 
@@ -189,9 +175,9 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
 def iterate_strategies(pattern: Pattern) -> Iterator[Strategy]:
     """Yields the strategies that parts of a pattern declare themselves."""
     for node in iterate_subpatterns(pattern):
-        if is_then(node):
+        if traits.is_then(node):
             yield node.how
-        elif is_repetition(node) and node.inner is not None:
+        elif traits.is_repetition(node) and node.inner is not None:
             yield node.inner
 
 
@@ -206,24 +192,24 @@ def find_subset_variables(pattern: Pattern, strategy: Strategy) -> tuple[str, ..
     >>> find_subset_variables(Kleene(a, 1, None, inner=Strategy.PARTITION), Strategy.ANY)
     ()
     """
-    if is_repetition(pattern):
-        first = pattern.atom if is_list(pattern) else get_first_atom(pattern)
+    if traits.is_repetition(pattern):
+        first = pattern.atom if traits.is_list(pattern) else get_first_atom(pattern)
         if pattern.most is None and (pattern.inner or strategy) is Strategy.ANY and first:
             return (first.variable,)
-    return tuple(v for part in get_parts(pattern) for v in find_subset_variables(part, strategy))
+    return tuple(v for part in traits.get_parts(pattern) for v in find_subset_variables(part, strategy))
 
 
 @cache_on_node
 def iterate_untils(pattern: Pattern) -> Iterator[Not]:
     """Yields the UNTIL negations of loops."""
-    loops = filter(is_repetition, iterate_subpatterns(pattern))
+    loops = filter(traits.is_repetition, iterate_subpatterns(pattern))
     return (loop.until for loop in loops if loop.until is not None)
 
 
 def iterate_max_gaps(pattern: Pattern) -> Iterator[MaxGap]:
     """Yields the maximum gaps that parts of a pattern declare."""
     for node in iterate_subpatterns(pattern):
-        if (is_then(node) or is_repetition(node)) and node.pause is not None:
+        if (traits.is_then(node) or traits.is_repetition(node)) and node.pause is not None:
             yield node.pause
 
 
@@ -243,27 +229,27 @@ def iterate_aligned_variables(pattern: Pattern) -> Iterator[frozenset[str]]:
 
 
 def _iterate_once(pattern: Pattern) -> Iterator[str]:
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern.variable
-    elif get_form(pattern) in (NodeForm.SEQUENCE, NodeForm.TOGETHER):
-        for part in get_parts(pattern):
+    elif traits.get_form(pattern) in (traits.NodeForm.SEQUENCE, traits.NodeForm.TOGETHER):
+        for part in traits.get_parts(pattern):
             yield from _iterate_once(part)
 
 
 @cache_on_node
 def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
     """Yields the variables of events and results that every match binds, a result after its inputs."""
-    if is_optional(pattern):
+    if traits.is_optional(pattern):
         return
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST:
+    match traits.get_form(pattern):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST:
             yield from (atom.variable for atom in iterate_positive_atoms(pattern))
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.LOOP:
-            for part in get_parts(pattern):
+        case traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER | traits.NodeForm.RESULT | traits.NodeForm.LOOP:
+            for part in traits.get_parts(pattern):
                 yield from iterate_certain_variables(part)
-            if is_operator_call(pattern):
+            if traits.is_operator_call(pattern):
                 yield pattern.variable
-        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.ABSENCE:
+        case traits.NodeForm.CHOICE | traits.NodeForm.OPTION | traits.NodeForm.ABSENCE:
             return
 
 
@@ -276,21 +262,21 @@ def get_first_field(pattern: Pattern, variable: str, name: str) -> ex.FieldRef:
 @cache_on_node
 def iterate_operator_calls(pattern: Pattern) -> Iterator[OperatorCall]:
     """Yields the calls of user-defined operators, inputs first."""
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_operator_calls(part)
-    if is_operator_call(pattern):
+    if traits.is_operator_call(pattern):
         yield pattern
 
 
 @cache_on_node
 def iterate_bound_variables(pattern: Pattern) -> Iterator[str]:
     """Yields the variables of a match, events and results, in the order of the text."""
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern.variable
-    elif not is_negation(pattern):
-        for part in get_parts(pattern):
+    elif not traits.is_negation(pattern):
+        for part in traits.get_parts(pattern):
             yield from iterate_bound_variables(part)
-        if is_operator_call(pattern):
+        if traits.is_operator_call(pattern):
             yield pattern.variable
 
 
@@ -300,8 +286,8 @@ def map_results_to_events(pattern: Pattern) -> dict[str, str]:
     for call in iterate_operator_calls(pattern):
         if len(call.inputs) == 1:
             operand = call.inputs[0]
-            assert is_input(operand)
-            if is_event(operand) or operand.variable in sources:
+            assert traits.is_input(operand)
+            if traits.is_event(operand) or operand.variable in sources:
                 sources[call.variable] = sources.get(operand.variable, operand.variable)
     return sources
 

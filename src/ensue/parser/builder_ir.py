@@ -4,20 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ensue.errors import QueryError
+from ensue.ir import traversal
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.pattern import UNTIL, Atom, Interval, Kleene, LoopExit, MaxGap, Maybe, Not, Pattern, Repeat, Seq, Then
 from ensue.ir.selection import Strategy, convert_length
 from ensue.ir.traits import NodeForm, build_group, get_form, get_parts, is_event, is_negation, is_optional, is_sequence
-from ensue.ir.traversal import (
-    get_kleene_variables,
-    get_operands,
-    iterate_aligned_variables,
-    iterate_atoms,
-    iterate_loops,
-    iterate_positive_atoms,
-    iterate_references,
-    replace_operands,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +107,10 @@ def _build_absence(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
 
 def build_until(part: Pattern, stop: Expr) -> tuple[Not, Expr]:
     """Builds the event that ends a loop by a condition, and the condition on it."""
-    atoms_by_name = {atom.variable: atom for atom in iterate_atoms(part)}
+    atoms_by_name = {atom.variable: atom for atom in traversal.iterate_atoms(part)}
     referenced = {
         reference.variable
-        for reference in iterate_references(stop)
+        for reference in traversal.iterate_references(stop)
         if isinstance(reference, FieldRef)
         and reference.at is EventPosition.ONLY
         and reference.variable in atoms_by_name
@@ -147,7 +138,7 @@ def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
     if condition.about is None:
         return condition.expr
     indexed = _find_aligned(condition.about, pattern)
-    if condition.about in get_kleene_variables(pattern):
+    if condition.about in traversal.get_kleene_variables(pattern):
         indexed |= {condition.about}
 
     def index(field: FieldRef) -> FieldRef:
@@ -160,9 +151,9 @@ def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
 def _find_aligned(variable: str, pattern: Pattern) -> frozenset[str]:
     """Returns the variables that each round of the innermost loop around a variable binds once."""
     variables: frozenset[str] = frozenset()
-    for loop, names in zip(iterate_loops(pattern), iterate_aligned_variables(pattern), strict=True):
-        if variable in {atom.variable for atom in iterate_atoms(loop)}:
-            negated = variable not in {atom.variable for atom in iterate_positive_atoms(loop)}
+    for loop, names in zip(traversal.iterate_loops(pattern), traversal.iterate_aligned_variables(pattern), strict=True):
+        if variable in {atom.variable for atom in traversal.iterate_atoms(loop)}:
+            negated = variable not in {atom.variable for atom in traversal.iterate_positive_atoms(loop)}
             variables = names if negated or variable in names else frozenset()
     return variables
 
@@ -175,5 +166,5 @@ def _replace_fields(expr: Expr, change: Callable[[FieldRef], FieldRef]) -> Expr:
         case FieldRef():
             return change(expr)
         case _:
-            inside = tuple(_replace_fields(operand, change) for operand in get_operands(expr))
-            return replace_operands(expr, inside)
+            inside = tuple(_replace_fields(operand, change) for operand in traversal.get_operands(expr))
+            return traversal.replace_operands(expr, inside)

@@ -21,23 +21,11 @@ from ensue.analyzer.derivatives import (
     is_excluded_by_end,
     remove_loop_bounds,
 )
+from ensue.ir import traversal
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Not, Pattern
 from ensue.ir.selection import CONTIGUOUS, Strategy
 from ensue.ir.traits import forbids_next_event, get_parts, is_list, is_loop, is_negation, is_optional, replace_parts
-from ensue.ir.traversal import (
-    get_first_atom,
-    iterate_aligned_variables,
-    iterate_loop_exits,
-    iterate_loops,
-    iterate_negations,
-    iterate_positive_atoms,
-    iterate_references,
-    iterate_strategies,
-    iterate_untils,
-    rewrite_expr,
-    rewrite_pattern,
-)
 from ensue.planner.physical_plan import ConditionCheck
 from ensue.planner.predicate_pushdown import MOVING, needs_previous_element
 from ensue.printing.expression_printer import format_condition
@@ -51,10 +39,10 @@ class NoLoops(Exception):  # noqa: N818
 
 def has_loops(pattern: Pattern) -> bool:
     """Whether a pattern repeats groups, has loops that do not fork, or constrains succession."""
-    controlled = any(leave is not LoopExit.FORK for leave in iterate_loop_exits(pattern)) or any(
-        iterate_untils(pattern)
+    controlled = any(leave is not LoopExit.FORK for leave in traversal.iterate_loop_exits(pattern)) or any(
+        traversal.iterate_untils(pattern)
     )
-    return controlled or any(iterate_loops(pattern)) or any(iterate_strategies(pattern))
+    return controlled or any(traversal.iterate_loops(pattern)) or any(traversal.iterate_strategies(pattern))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +60,7 @@ class RunProgress:
     @property
     def waiting(self) -> frozenset[str]:
         """Variables that may get events before all loops are left."""
-        return frozenset(a.variable for rest in self.open for a in iterate_positive_atoms(rest))
+        return frozenset(a.variable for rest in self.open for a in traversal.iterate_positive_atoms(rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +80,7 @@ class NfaTransition:
 
 def get_start(pattern: Pattern, strategy: Strategy) -> RunProgress:
     """The progress of a new run."""
-    skips = Strategy.NEXT in (strategy, *iterate_strategies(pattern))
+    skips = Strategy.NEXT in (strategy, *traversal.iterate_strategies(pattern))
     return RunProgress((_strip_counts(pattern, skips),), (remove_loop_bounds(pattern),), frozenset())
 
 
@@ -102,7 +90,7 @@ def _strip_counts(pattern: Pattern, skips: bool) -> Pattern:
     Nested loops keep their numbers, and loops whose completion changes the steps a run must take.
     """
     if is_list(pattern) or is_loop(pattern):
-        by_events = is_list(pattern) or get_first_atom(pattern) is not None
+        by_events = is_list(pattern) or traversal.get_first_atom(pattern) is not None
         full = pattern.most is not None and skips
         if pattern.leave is not LoopExit.FORK or full or not by_events:
             return pattern
@@ -275,10 +263,10 @@ def remove_guards(pattern: Pattern) -> Pattern:
 
     def drop_guards(node: Pattern) -> Pattern:
         if is_loop(node):
-            return replace(node, part=rewrite_pattern(node.part, _drop_negations))
+            return replace(node, part=traversal.rewrite_pattern(node.part, _drop_negations))
         return drop_next(node)
 
-    return rewrite_pattern(pattern, drop_guards)
+    return traversal.rewrite_pattern(pattern, drop_guards)
 
 
 def _drop_negations(node: Pattern) -> Pattern:
@@ -309,7 +297,7 @@ def is_barred_at_end(place: RunProgress, looped: Collection[Not]) -> bool:
 
 def find_looped_negations(pattern: Pattern) -> set[Not]:
     """The negations inside loops, which edges evaluate."""
-    return {negation for loop in iterate_loops(pattern) for negation in iterate_negations(loop)}
+    return {negation for loop in traversal.iterate_loops(pattern) for negation in traversal.iterate_negations(loop)}
 
 
 def is_reluctant_end(place: RunProgress) -> bool:
@@ -321,7 +309,7 @@ def is_reluctant_end(place: RunProgress) -> bool:
 
 def is_aligned(condition: Expr) -> bool:
     """Whether a condition reads `[i]` of several variables: `b[i].x > a[i].x`."""
-    return len({r.variable for r in iterate_references(condition) if r.at in MOVING}) > 1
+    return len({r.variable for r in traversal.iterate_references(condition) if r.at in MOVING}) > 1
 
 
 def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
@@ -330,10 +318,10 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
     At that point the newest event of each other variable is of the same iteration or, for those
     later in the group, of the previous one. Raises NoLoops.
     """
-    moving = [r for r in iterate_references(condition) if r.at in MOVING]
+    moving = [r for r in traversal.iterate_references(condition) if r.at in MOVING]
     names = {r.variable for r in moving}
-    assert any(names <= group for group in iterate_aligned_variables(pattern))
-    order = [a.variable for a in iterate_positive_atoms(pattern) if a.variable in names]
+    assert any(names <= group for group in traversal.iterate_aligned_variables(pattern))
+    order = [a.variable for a in traversal.iterate_positive_atoms(pattern) if a.variable in names]
     current = [v for v in order if any(r.variable == v and r.at is EventPosition.CURRENT for r in moving)]
     if not current or any(r.at not in (EventPosition.CURRENT, EventPosition.PREVIOUS) for r in moving):
         raise NoLoops(f"{format_condition(condition)}, which compiled code cannot evaluate")
@@ -346,7 +334,7 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
             return node  # its newest event is of this iteration
         return replace(node, at=EventPosition.LAST)
 
-    return ConditionCheck(rewrite_expr(condition, resolve), last)
+    return ConditionCheck(traversal.rewrite_expr(condition, resolve), last)
 
 
 def align_checks(

@@ -5,21 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations
+from ensue.ir import traits
 from ensue.ir.expression import Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal
 from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_interval_negation,
-    is_negation,
-    is_optional,
-    precedes_then,
-    replace_parts,
-)
 from ensue.ir.traversal import get_variables, iterate_atoms, iterate_positive_atoms
 from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import find_always_bound
@@ -87,7 +77,7 @@ class Negation:
 
 def get_negation_name(part: Pattern) -> str:
     """The name of a negation's variable in a plan."""
-    return part.variable if is_event(part) else format_pattern(part)
+    return part.variable if traits.is_event(part) else format_pattern(part)
 
 
 def _inside(part: Pattern) -> frozenset[str]:
@@ -117,21 +107,21 @@ def find_negations(pattern: Pattern, conditions: tuple[Expr, ...]) -> tuple[Nega
 
 def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) -> Iterator[Negation]:
     """`around`: the atoms of all enclosing parts; `beside`: those that AND interleaves."""
-    inner = get_parts(pattern)
-    match get_form(pattern):
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER:
-            mixed = get_form(pattern) is NodeForm.TOGETHER
+    inner = traits.get_parts(pattern)
+    match traits.get_form(pattern):
+        case traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER:
+            mixed = traits.get_form(pattern) is traits.NodeForm.TOGETHER
             for k, part in enumerate(inner):
                 front, behind = inner[:k], inner[k + 1 :]
                 others = tuple(a for p in (*front, *behind) for a in iterate_positive_atoms(p))
-                if not is_negation(part):
+                if not traits.is_negation(part):
                     yield from _walk(part, (*around, *others), (*beside, *others) if mixed else beside)
                 elif mixed:
                     names = tuple(a.variable for a in others)
                     own = _list_own_variables(part.part, (*beside, *others))
                     yield Negation(part.part, names, names, own, (), whole=True)
                 else:
-                    open_ = all(map(is_optional, front)) or all(map(is_optional, behind))
+                    open_ = all(map(traits.is_optional, front)) or all(map(traits.is_optional, behind))
                     yield Negation(
                         part.part,
                         tuple(a.variable for p in front for a in iterate_positive_atoms(p)),
@@ -139,12 +129,12 @@ def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) 
                         _list_own_variables(part.part, around if open_ else beside),
                         (),
                         open=open_,
-                        guards=precedes_then(behind),
+                        guards=traits.precedes_then(behind),
                     )
-        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.LOOP:
+        case traits.NodeForm.CHOICE | traits.NodeForm.OPTION | traits.NodeForm.LOOP:
             for part in inner:
                 yield from _walk(part, around, beside)
-        case NodeForm.EVENT | NodeForm.LIST | NodeForm.RESULT | NodeForm.ABSENCE:
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST | traits.NodeForm.RESULT | traits.NodeForm.ABSENCE:
             return
 
 
@@ -189,7 +179,7 @@ _POSITIONS = (EventPosition.ONLY, EventPosition.NTH, EventPosition.LAST)
 def why_not_on_matches(query: Query, schema: Schema, absent: Iterable[Expr]) -> str | None:
     """Why interval negations cannot be checked on complete matches, if they cannot."""
     negated = find_interval_variables(query.pattern)
-    if is_interval_negation(query.pattern) or not _has_events(query.pattern):
+    if traits.is_interval_negation(query.pattern) or not _has_events(query.pattern):
         return "a pattern, or a part of it, that is only a negation"
     if query.choose is not None:
         return "CHOOSE among matches that wait for time to pass"
@@ -210,8 +200,9 @@ def find_interval_variables(pattern: Pattern) -> set[str]:
 
 def _has_events(pattern: Pattern) -> bool:
     """Whether every part has events besides its interval negations."""
-    return is_interval_negation(pattern) or (
-        any(iterate_positive_atoms(pattern)) and all(_has_events(p) for p in get_parts(pattern) if get_parts(p))
+    return traits.is_interval_negation(pattern) or (
+        any(iterate_positive_atoms(pattern))
+        and all(_has_events(p) for p in traits.get_parts(pattern) if traits.get_parts(p))
     )
 
 
@@ -249,11 +240,11 @@ def remove_lapses(query: Query) -> Query:
 
 
 def _drop_lapses(pattern: Pattern) -> Pattern:
-    inner = get_parts(pattern)
-    remaining = tuple(_drop_lapses(part) for part in inner if not is_interval_negation(part))
+    inner = traits.get_parts(pattern)
+    remaining = tuple(_drop_lapses(part) for part in inner if not traits.is_interval_negation(part))
     if len(remaining) == 1 < len(inner):
         return remaining[0]
-    return replace_parts(pattern, remaining) if inner else pattern
+    return traits.replace_parts(pattern, remaining) if inner else pattern
 
 
 # Negation pushdown: a negation is evaluated by its event (PNCEP), during construction or last.
@@ -369,7 +360,7 @@ def push_into_runs(
 
 
 def _why_not(automaton: physical.Nfa, negation: Negation, *, intervals: bool) -> str | None:
-    if not is_event(negation.part):
+    if not traits.is_event(negation.part):
         return "it has several events"
     if negation.whole:
         return "it is between the first and the last event of AND"

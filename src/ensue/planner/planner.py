@@ -5,31 +5,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.ir import traits, traversal
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, IsNull
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_event,
-    is_negation,
-    is_operator_call,
-    is_sequence,
-)
-from ensue.ir.traversal import (
-    get_kleene_variables,
-    get_variables,
-    iterate_atoms,
-    iterate_bound_variables,
-    iterate_negations,
-    iterate_operator_calls,
-    iterate_references,
-    map_results_to_events,
-    rewrite_expr,
-)
 from ensue.ir.user_operator import TIME_ATTRIBUTES
 from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import (
@@ -88,11 +68,11 @@ def choose_plan(
     late = "predicate_placement" in off and query.strategies == {Strategy.ANY}
     query, notes = _apply_rules(query, schema, off)
     # the argument of a repeat depends on the conditions on its event
-    late = late and not any(iterate_operator_calls(query.pattern))
+    late = late and not any(traversal.iterate_operator_calls(query.pattern))
     conditions = _sort_conditions(query, schema, planning, late=late)
     kinds = KindResolver(schema, query.pattern)
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-    if any(iterate_operator_calls(query.pattern)):
+    if any(traversal.iterate_operator_calls(query.pattern)):
         return plan_with_operators(query, conditions.roles, conditions.between, kinds, notes, planning, python or {})
     core, reason = _without_intervals(query, schema, conditions)
     reason = reason or _no_kernel(core, schema, conditions, kinds)
@@ -231,14 +211,14 @@ def _build_tree(
 
 
 def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, late: bool) -> _Conditions:
-    kleene = get_kleene_variables(query.pattern)
-    bound = set(iterate_bound_variables(query.pattern))
-    every: dict[str, list[Expr]] = {a.variable: [] for a in iterate_atoms(query.pattern)}
+    kleene = traversal.get_kleene_variables(query.pattern)
+    bound = set(traversal.iterate_bound_variables(query.pattern))
+    every: dict[str, list[Expr]] = {a.variable: [] for a in traversal.iterate_atoms(query.pattern)}
     first: dict[str, list[Expr]] = {v: [] for v in every}
     between: list[Expr] = []
     absent: list[Expr] = []
     for condition in query.where:
-        names = get_variables(condition)
+        names = traversal.get_variables(condition)
         single = get_unary_variable(condition, frozenset(kleene))
         if not names:
             for conditions in every.values():
@@ -250,8 +230,8 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
         else:
             absent.append(condition)
     lapsing = find_interval_variables(query.pattern)
-    complex_ = [n.part for n in iterate_negations(query.pattern) if not is_event(n.part)]
-    inside = {a.variable for part in complex_ for a in iterate_atoms(part)}
+    complex_ = [n.part for n in traversal.iterate_negations(query.pattern) if not traits.is_event(n.part)]
+    inside = {a.variable for part in complex_ for a in traversal.iterate_atoms(part)}
     roles = [
         physical.Role(
             atom.variable,
@@ -262,7 +242,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
             negative=atom.variable not in bound,
             lapse=atom.variable in lapsing,
         )
-        for atom in iterate_atoms(query.pattern)
+        for atom in traversal.iterate_atoms(query.pattern)
         if atom.variable not in inside
     ]
     for part in complex_:
@@ -292,7 +272,7 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: Kin
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation next to AND over events with a duration"
     for negation in find_negations(query.pattern, conditions.absent):
-        if not is_event(negation.part):
+        if not traits.is_event(negation.part):
             reason = why_not_inner(negation, query, conditions.role(negation.variable))
             if reason is not None:
                 return reason
@@ -303,8 +283,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: Kin
 
 
 def _has_and(pattern: Pattern) -> bool:
-    inner = get_positive_parts(pattern)
-    return get_form(pattern) is NodeForm.TOGETHER or any(map(_has_and, inner))
+    inner = traits.get_positive_parts(pattern)
+    return traits.get_form(pattern) is traits.NodeForm.TOGETHER or any(map(_has_and, inner))
 
 
 def _can_wait(condition: Expr, query: Query) -> bool:
@@ -316,7 +296,7 @@ def _can_wait(condition: Expr, query: Query) -> bool:
         r.at not in MOVING
         and not (isinstance(r, FieldRef) and r.at is EventPosition.NTH and r.nth > 1)
         and (r.variable in always or not isinstance(r, FieldRef))
-        for r in iterate_references(condition)
+        for r in traversal.iterate_references(condition)
     )
 
 
@@ -349,19 +329,19 @@ def _build_stacks(query: Query, between: _Between) -> physical.InstanceStacks | 
     """Builds instance stacks for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
-    inner = get_parts(query.pattern)
-    order = [p.variable for p in inner if is_event(p)]
+    inner = traits.get_parts(query.pattern)
+    order = [p.variable for p in inner if traits.is_event(p)]
     checks: list[list[physical.ConditionCheck]] = [[] for _ in order]
     for condition in between.tied:
-        position = 0 if between.late else min(order.index(v) for v in get_variables(condition))
+        position = 0 if between.late else min(order.index(v) for v in traversal.get_variables(condition))
         checks[position].append(physical.ConditionCheck(condition))
     absences: list[list[physical.NegationCheck]] = [[] for _ in order]
     negated = find_negations(query.pattern, between.absent)
     position = 0  # of the next positive event
     for part in inner:
-        if is_negation(part):
+        if traits.is_negation(part):
             negation = next(n for n in negated if n.part == part.part)
-            bound = {order.index(v) for c in negation.conditions for v in get_variables(c) & {*order}}
+            bound = {order.index(v) for c in negation.conditions for v in traversal.get_variables(c) & {*order}}
             previous = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *bound})].append(
                 physical.NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
@@ -377,18 +357,18 @@ def why_no_stacks(query: Query) -> str | None:
         return f"{query.strategy.value} decides at each event whether a match takes it"
     if query.after is not None and query.after.by_start:
         return BY_START
-    if is_event(query.pattern):
+    if traits.is_event(query.pattern):
         return "the pattern has only one event"
-    events = get_positive_parts(query.pattern)
+    events = traits.get_positive_parts(query.pattern)
     if (
-        not is_sequence(query.pattern)
-        or not all(map(is_event, events))
+        not traits.is_sequence(query.pattern)
+        or not all(map(traits.is_event, events))
         or find_unsupported(query.pattern, STACKS) is not None
     ):
         return "the pattern is more than single events in sequence"
     if len(events) < 2:
         return "the pattern has only one event"
-    if is_negation(get_parts(query.pattern)[-1]):
+    if traits.is_negation(traits.get_parts(query.pattern)[-1]):
         return "a negation at the end waits for time to pass"
     if len(events) > MOST_STACKS:
         return f"the sequence has more than {MOST_STACKS} events"
@@ -432,7 +412,7 @@ def plan_with_operators(
     statistics = planning.statistics
     roles = tuple(_require_values(role, query) for role in roles)
     why = _why_not(query, residual) or why_no_tree(query, tuple(tied), ())
-    name = next(iterate_operator_calls(query.pattern)).operator.name
+    name = next(traversal.iterate_operator_calls(query.pattern)).operator.name
     if why is None and planning.structure == "reference":
         why = "structure='reference'"
     if why is not None:
@@ -471,8 +451,10 @@ def lower_results(condition: Expr, query: Query) -> Expr:
     The value of an attribute is `first(r.height)`, which reads no event; a field that a result
     inherits from its only event becomes the field of that event.
     """
-    attributes = {a.variable: (*TIME_ATTRIBUTES, *dict(a.operator.z)) for a in iterate_operator_calls(query.pattern)}
-    sources = map_results_to_events(query.pattern)
+    attributes = {
+        a.variable: (*TIME_ATTRIBUTES, *dict(a.operator.z)) for a in traversal.iterate_operator_calls(query.pattern)
+    }
+    sources = traversal.map_results_to_events(query.pattern)
 
     def lower(node: Expr) -> Expr:
         if not isinstance(node, FieldRef) or node.variable not in attributes:
@@ -481,13 +463,13 @@ def lower_results(condition: Expr, query: Query) -> Expr:
             return Aggregate("first", node.variable, node, EventPosition.ALL)
         return replace(node, variable=sources[node.variable])
 
-    return rewrite_expr(condition, lower)
+    return traversal.rewrite_expr(condition, lower)
 
 
 def _why_not(query: Query, residual: Sequence[Expr]) -> str | None:
     if residual and query.after is not None:
         return "a condition that compiled code cannot evaluate"
-    for applied in iterate_operator_calls(query.pattern):
+    for applied in traversal.iterate_operator_calls(query.pattern):
         kinds = [r.kind for reads in applied.reads for r in reads]
         kinds += [kind for _, kind in applied.operator.z]
         if any(kind not in KERNEL_KINDS for kind in kinds):
@@ -501,9 +483,9 @@ def _require_values(role: physical.Role, query: Query) -> physical.Role:
     """Adds the condition that the fields which an operator reads are not null."""
     not_null = tuple(
         IsNull(FieldRef(role.variable, reading.column), negated=True)
-        for applied in iterate_operator_calls(query.pattern)
+        for applied in traversal.iterate_operator_calls(query.pattern)
         for part, reads in zip(applied.inputs, applied.reads, strict=True)
-        if is_event(part) and part.variable == role.variable
+        if traits.is_event(part) and part.variable == role.variable
         for reading in reads
     )
     return replace(role, conditions=(*role.conditions, *not_null))
@@ -511,11 +493,11 @@ def _require_values(role: physical.Role, query: Query) -> physical.Role:
 
 def _require_inherited_values(query: Query) -> list[Expr]:
     """The same condition for fields that an operator reads from another one's result."""
-    sources = map_results_to_events(query.pattern)
+    sources = traversal.map_results_to_events(query.pattern)
     conditions: list[Expr] = []
-    for applied in iterate_operator_calls(query.pattern):
+    for applied in traversal.iterate_operator_calls(query.pattern):
         for part, reads in zip(applied.inputs, applied.reads, strict=True):
-            if is_operator_call(part):
+            if traits.is_operator_call(part):
                 attributes = dict(part.operator.z)
                 conditions += [
                     IsNull(FieldRef(sources[part.variable], reading.column), negated=True)
