@@ -141,7 +141,8 @@ def check_query(query: Query, schema: Schema, *, streaming: bool = False, derive
         for length in (query.within, *traversal.iterate_max_gaps(query.pattern)):
             check_unit(length, schema, "WITHIN", "EVENTS")
         for equivalence in query.equivalence:
-            _check_equivalence(equivalence, types)
+            name, span = equivalence.field_name, equivalence.span
+            check_equivalence_kinds(equivalence, ((v, t.get_kind(name, span, v)) for v, t in types.items()))
         types |= get_result_types(query.pattern, types, schema)
         query = replace(query, pattern=resolve_operators(query.pattern, types, schema))
 
@@ -340,12 +341,6 @@ def _check_interval_end(
         hint=f"as in FROM a.end TO {example}",
         span=end.span,
     )
-
-
-def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) -> None:
-    name = equivalence.field_name
-    kinds = ((v, t.get_kind(name, equivalence.span, v)) for v, t in types.items())
-    check_equivalence_kinds(equivalence, kinds)
 
 
 def check_equivalence_kinds(equivalence: Equivalence, kinds: Iterable[tuple[str, ValueKind]]) -> None:

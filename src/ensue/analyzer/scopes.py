@@ -132,7 +132,7 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
     match expr:
         case ex.FieldRef():
             _check_known(expr, roles)
-            if expr.variable in roles.lists and expr.at is ex.EventPosition.ONLY and _is_length(expr.name):
+            if expr.variable in roles.lists and expr.at is ex.EventPosition.ONLY and (expr.name or "").upper() == "LEN":
                 return ex.Aggregate("count", expr.variable, None, span=expr.span)
             return expr
         case ex.Aggregate(argument=argument):
@@ -167,10 +167,6 @@ def _fold_sign(expr: Expr) -> Expr:
             if isinstance(value, int | float | timedelta):
                 return ex.Literal(-value, expr.span)
     return expr
-
-
-def _is_length(name: str | None) -> bool:
-    return name is not None and name.upper() == "LEN"
 
 
 def _check_known(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles) -> None:

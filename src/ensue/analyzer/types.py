@@ -11,7 +11,7 @@ from ensue.functions.record import AT_TIME_ZONE, TO_CLOCK, TO_INSTANT, ArgumentT
 from ensue.ir import expression as ex
 from ensue.ir.expression import Expr
 from ensue.ir.traversal import rewrite_expr
-from ensue.ir.values import MAX_EXACT_INTEGER, fit_int64
+from ensue.ir.values import fit_int64
 from ensue.schema import ValueKind
 
 KindLookup = Callable[[ex.FieldRef], ValueKind]
@@ -53,7 +53,9 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
             if operator in ex.COMPARISONS:
                 return _compare(left, right, kinds, expr.span)
             if operator == "||":
-                return _concatenate(expr, kinds)
+                for operand, kind in zip((left, right), kinds, strict=True):
+                    _expect("'||'", ArgumentType.TEXT, operand, kind)
+                return ValueKind.STRING
             return _compute(operator, kinds, expr)
         case ex.IsNull(operand=operand):
             infer_kind(operand, kind_of_field)
@@ -103,16 +105,12 @@ def _reject_rounded(*exprs: Expr) -> None:
     """Rejects an integer constant that would be rounded to the nearest float."""
     for expr in exprs:
         match expr:
-            case ex.Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _is_exact(value):
+            case ex.Literal(value=int(value)) if fit_int64(value) is None and int(float(value)) != value:
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
                     hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
                     span=expr.span,
                 )
-
-
-def _is_exact(value: int) -> bool:
-    return fit_int64(value) is not None or int(float(value)) == value
 
 
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
@@ -233,12 +231,6 @@ def _suggest_arithmetic(operator: str, kinds: tuple[ValueKind, ValueKind]) -> st
     if ValueKind.STRING in kinds:
         return "length(x) gives the number of characters of a string"
     return None
-
-
-def _concatenate(expr: ex.Binary, kinds: tuple[ValueKind, ValueKind]) -> ValueKind:
-    for operand, kind in zip((expr.left, expr.right), kinds, strict=True):
-        _expect("'||'", ArgumentType.TEXT, operand, kind)
-    return ValueKind.STRING
 
 
 def _infer_aggregate(function: str, kind: ValueKind, expr: ex.Aggregate) -> ValueKind:

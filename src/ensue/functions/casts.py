@@ -147,10 +147,6 @@ def _distinct(left: Expr, right: Expr) -> Expr:
     return Unary("not", Binary("or", coalesce_to_false(Binary("=", left, right)), missing))
 
 
-def _unless_equal(value: Expr, other: Expr) -> Expr:
-    return FunctionCall(CASE, (Binary("=", value, other), Literal(None), value))
-
-
 def _extreme(name: str, side: str, sign: str) -> ScalarFunction:
     # any number replaces NaN
     better = f"({{b}} {sign} {{a}} or {{a}} != {{a}})"
@@ -177,7 +173,7 @@ CHOICES = (
         "nullif(any, any) -> first",
         lambda value, other: None if compare_equal(value, other) else value,
         RoutineForm("nullif"),
-        RewriteForm(_unless_equal),
+        RewriteForm(lambda value, other: FunctionCall(CASE, (Binary("=", value, other), Literal(None), value))),
         sees_null=True,
     ),
     define(

@@ -380,14 +380,11 @@ class PatternBuilder(TextRepr):
         from ensue.parser.pattern_parser import parse
         from ensue.printing.pattern_printer import format_query
 
-        query = self._build_query()
+        conditions = tuple(index_condition(condition, self.pattern) for condition in self.conditions)
+        query = replace(self.clauses, pattern=self.pattern, where=conditions)
         parsed = parse(format_query(query))
         assert parsed == check_structure(query), "a printed query parses to itself"
         return parsed
-
-    def _build_query(self) -> Query:
-        conditions = tuple(index_condition(c, self.pattern) for c in self.conditions)
-        return replace(self.clauses, pattern=self.pattern, where=conditions)
 
     def _variables(self) -> list[str]:
         ends = [s.loop.until for s in self.steps if s.loop is not None and s.loop.until]

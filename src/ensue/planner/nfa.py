@@ -185,7 +185,11 @@ def _build_cyclic(
             longer=transition.longer,
             sooner=transition.sooner,
             pause=step.pause if follows else None,
-            stops=tuple(_stop(g, negative, before, after) for g in step.guards if _stops(g, follows)),
+            stops=tuple(
+                _stop(guard, negative, before, after)
+                for guard in step.guards
+                if follows or guard.where in (GuardScope.TAKEN, GuardScope.UP_TO)  # else no event precedes it
+            ),
         )
 
     edges = sorted(map(edge, transitions), key=lambda e: (e.source, e.target, e.variable))
@@ -209,11 +213,6 @@ def _build_leading(
     if any(before or isinstance(r, Aggregate) for r in refs if r.variable != atom.variable):
         raise NoLoops("conditions on a negation that begins a group")
     return Negation(atom, tuple(sorted(before)), tuple(sorted(behind)), (), (), open=True)
-
-
-def _stops(guard: NegationGuard, follows: bool) -> bool:
-    """Whether a guard applies; no event precedes the first event of a match."""
-    return follows or guard.where in (GuardScope.TAKEN, GuardScope.UP_TO)
 
 
 def _stop(guard: NegationGuard, negative: tuple[Expr, ...], before: BindingState, after: BindingState) -> EdgeStop:

@@ -74,7 +74,10 @@ def choose_plan(
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
     if any(traversal.iterate_operator_calls(query.pattern)):
         return plan_with_operators(query, conditions.roles, conditions.between, kinds, notes, planning, python or {})
-    core, reason = _without_intervals(query, schema, conditions)
+    core, reason = query, None
+    if any(iterate_interval_negations(query.pattern)):  # checked on the matches, where possible
+        reason = why_not_on_matches(query, schema, conditions.absent)
+        core = remove_lapses(query) if reason is None else query
     reason = reason or _no_kernel(core, schema, conditions, kinds)
     if planning.structure == "reference":
         reason = reason or "structure='reference'"
@@ -250,14 +253,6 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
         inner = choose_plan(build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
         roles.append(physical.Role(get_negation_name(part), "", negative=True, inner=inner))
     return _Conditions(tuple(roles), tuple(between), tuple(absent))
-
-
-def _without_intervals(query: Query, schema: Schema, conditions: _Conditions) -> tuple[Query, str | None]:
-    """Drops interval negations, which are checked on the matches, or says why it cannot."""
-    if not any(iterate_interval_negations(query.pattern)):
-        return query, None
-    why = why_not_on_matches(query, schema, conditions.absent)
-    return (remove_lapses(query), None) if why is None else (query, why)
 
 
 def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: KindResolver) -> str | None:

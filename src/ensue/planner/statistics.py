@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -245,22 +245,16 @@ def compute_statistics(
         return before
     passes = dict(before.passes)
     passes |= {text: share for text, count in counters.by_text().items() if (share := count.share) is not None}
+    shares, types = dict(before.shares), counters.types or {}
+    shares |= {types[v]: count.tried / counters.events for v, count in (counters.roles or {}).items() if v in types}
     return Statistics(
         source,
         counters.events / counters.seconds if counters.seconds > 0 else before.rate,
-        _shares(counters, before.shares),
+        tuple(sorted(shares.items())),
         tuple(sorted(passes.items())),
         float(counters.partitions),
         counters.effective,
     )
-
-
-def _shares(counters: MatcherCounters, before: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    shares, types = dict(before), counters.types or {}
-    for variable, count in (counters.roles or {}).items():
-        if variable in types:
-            shares[types[variable]] = count.tried / counters.events
-    return tuple(sorted(shares.items()))
 
 
 @dataclass(frozen=True, slots=True)

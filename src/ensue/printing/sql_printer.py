@@ -44,12 +44,14 @@ def _lines(clause: rp.RowPatternQuery) -> Iterator[str]:
         ]
         yield ",\n  ".join(shown)
     yield clause.rows.value
-    yield f"AFTER MATCH SKIP {_skip(clause.skip)}"
+    target = "" if clause.skip.name is None else f" {format_variable(clause.skip.name)}"
+    yield f"AFTER MATCH SKIP {clause.skip.to.value}{target}"
     yield f"PATTERN ({format_row_pattern(clause.pattern)})"
     if clause.within is not None:
         yield f"WITHIN {format_scalar(Literal(clause.within), str)}"
     if subsets:
-        yield "SUBSET " + ", ".join(_subset(*subset) for subset in subsets)
+        shown = [f"{format_variable(name)} = ({', '.join(map(format_variable, members))})" for name, members in subsets]
+        yield "SUBSET " + ", ".join(shown)
     if clause.defines:
         yield "DEFINE"
         shown = [
@@ -67,14 +69,6 @@ def _key(key: rp.PartitionKey) -> str:
 def format_row_sort_key(key: rp.RowSortKey, owner: str = "") -> str:
     """Prints a key of ORDER BY."""
     return format_order(format_over_row(key.expr, owner), key.descending, key.nulls_first)
-
-
-def _skip(skip: rp.RowSkip) -> str:
-    return skip.to.value if skip.name is None else f"{skip.to.value} {format_variable(skip.name)}"
-
-
-def _subset(name: str, members: tuple[str, ...]) -> str:
-    return f"{format_variable(name)} = ({', '.join(map(format_variable, members))})"
 
 
 def format_variable(name: str) -> str:

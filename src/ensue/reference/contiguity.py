@@ -199,8 +199,8 @@ class ReferenceRuns:
 
         Without a strategy of the step, an event that advanced the run ends its wait.
         """
-        gap = [e for e in self._after(prefix[-1][1]) if self._in_window(prefix, e)]
-        if step.how is None and any(self._takes_event(run, prefix, e) for e in gap):
+        gap = [e for e in self._after(prefix[-1][1]) if self.partition.near(bind([*prefix, ("", e)]))]
+        if step.how is None and any(self._can_take(prefix, s, e) for e in gap for s in self._steps(run, prefix, e)):
             return False
         gap = [e for e in gap if self._near(step, prefix, e)]
         match step.how or self.query.strategy:
@@ -217,12 +217,6 @@ class ReferenceRuns:
             and not self._ends_first(run, prefix, step)
             and not (self.has_loop_policy and any(self._is_barred(step, run, prefix, e) for e in gap))
         )
-
-    def _in_window(self, prefix: RunEvents, event: Event) -> bool:
-        return self.partition.near(bind([*prefix, ("", event)]))
-
-    def _takes_event(self, run: Pattern, prefix: RunEvents, event: Event) -> bool:
-        return any(self._can_take(prefix, s, event) for s in self._steps(run, prefix, event))
 
     def _is_violated(self, guard: NegationGuard, prefix: RunEvents, gap: list[Event]) -> bool:
         """Whether a guard forbids one of these events, whatever the run takes next."""

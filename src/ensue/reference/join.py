@@ -117,9 +117,7 @@ def _steps(side: JoinSide, match: Binding) -> list[Any]:
     """Returns the sort key of matches of the same time: their events from the first one."""
     if isinstance(side, RowPatternSide):
         return [(event.begin, event.position) for event in members(match)]
-    _, steps = rank_match(side.pattern, match)
-    assert isinstance(steps, list)
-    return [*steps, (inf,)]
+    return [*rank_match(side.pattern, match)[1], (inf,)]
 
 
 TimeSpan = tuple[int | float, int | float]  # start and end of a match

@@ -59,12 +59,6 @@ class RowScope:
             )
 
 
-def _fold_identifier(identifier: exp.Expr) -> str:
-    """Returns the name of a variable: in upper case, unless it is quoted."""
-    name = identifier.name
-    return name if identifier.args.get("quoted") else name.upper()
-
-
 @dataclass(slots=True)
 class RowExpressionReader:
     """Reads one expression of MEASURES or DEFINE, and collects what it reads from the match."""
@@ -146,7 +140,7 @@ class RowExpressionReader:
         if owner is None:
             scope.take("", (), span)
         else:
-            name = _fold_identifier(owner)
+            name = owner.name if owner.args.get("quoted") else owner.name.upper()  # as the variables are
             scope.take(name, self.names.members(name, self.tree.span(owner)), span)
 
     def _classifier(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:

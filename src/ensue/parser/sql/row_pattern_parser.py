@@ -95,10 +95,6 @@ class _PatternParser:
             return True
         return False
 
-    def _expect(self, text: str) -> None:
-        if not self._take(text):
-            raise self._unexpected()
-
     def _span(self, first: int) -> Span:
         return self.signs[first].span.to(self.signs[self.at - 1].span)
 
@@ -167,7 +163,8 @@ class _PatternParser:
         self._advance()
 
     def _close(self, text: str) -> None:
-        self._expect(text)
+        if not self._take(text):
+            raise self._unexpected()
         self.depth -= 1
 
     def _permutation(self, first: int) -> rp.RowTerm:
