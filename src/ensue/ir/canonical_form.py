@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
 from typing import Any
@@ -83,12 +82,16 @@ def _reset_resolved(node: Any) -> Any:
     return replace(node, **unset) if unset else node
 
 
-@cache
+# An operator's functions cannot be read, and its fingerprint changes with them.
+_COMPARED: dict[type, tuple[str, ...] | None] = {UserOperator: ("name", "fingerprint")}
+
+
 def _compared_fields(node: type) -> tuple[str, ...] | None:
     """Returns the names of the compared fields; None if the type is not a dataclass."""
-    if node is UserOperator:  # its functions cannot be read, and its fingerprint changes with them
-        return ("name", "fingerprint")
-    return tuple(f.name for f in fields(node) if f.compare) if is_dataclass(node) else None
+    if node not in _COMPARED:
+        compared = tuple(f.name for f in fields(node) if f.compare) if is_dataclass(node) else None
+        _COMPARED[node] = compared
+    return _COMPARED[node]
 
 
 # ----------------------------------------------------------------------------- subscriptions
