@@ -39,7 +39,7 @@ from ensue.ir.archive_join import (
 from ensue.ir.expression import Binary, EventPosition, Expr, FieldRef
 from ensue.ir.query import Equivalence, Query
 from ensue.ir.row_pattern import RowsPerMatch, is_nullable
-from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy
+from ensue.ir.selection import ByEvents, Strategy, get_amount
 from ensue.ir.traits import is_event
 from ensue.schema import EventType, Schema, ValueKind
 
@@ -284,20 +284,10 @@ def build_no_summary_error(what: str, span: Span | None) -> QueryError:
     )
 
 
-def check_last(count: int, span: Span | None) -> None:
-    """Raises a QueryError for `LAST 0`."""
-    if count < 1:
-        raise QueryError(
-            "LAST must be at least 1",
-            hint="LAST 1 is the latest; ANTI JOIN ARCHIVE requires that there is none",
-            span=span,
-        )
-
-
 def _check_range(join: ArchiveJoin) -> None:
     far, near = join.range.far, join.range.near
     for length in (far, near):
-        if length is not None and _amount(length) <= 0:
+        if length is not None and get_amount(length) <= 0:
             raise QueryError(
                 "a RANGE reaches back: its lengths must be positive",
                 hint="as in RANGE 30 days BEFORE START; to reach up to the live match, leave BETWEEN ... AND out",
@@ -311,18 +301,12 @@ def _check_range(join: ArchiveJoin) -> None:
             hint="write both the same way: RANGE BETWEEN 30 days AND 1 day BEFORE START",
             span=join.range.span,
         )
-    if _amount(near) >= _amount(far):
+    if get_amount(near) >= get_amount(far):
         raise QueryError(
             "the RANGE is empty: its near end is not nearer than its far end",
             hint="the far end comes first: RANGE BETWEEN 30 days AND 1 day BEFORE START",
             span=join.range.span,
         )
-
-
-def _amount(length: ByTime | ByUnits) -> int | float:
-    match length:
-        case ByTime(nanoseconds=amount) | ByUnits(amount=amount):
-            return amount
 
 
 def _collect_roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> VariableRoles:
@@ -342,7 +326,6 @@ def _collect_roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> Variab
 def _check_join(number: int, query: ArchiveJoinQuery) -> ArchiveJoin:
     """Checks and normalizes a join; ON may read the live side, its own, and earlier joins."""
     join = query.joins[number]
-    check_last(1 if join.last is None else join.last, join.span)
     _check_range(join)
     before = [j for j in query.joins[:number] if j.kind is not JoinKind.ANTI]
     roles = _collect_roles([query.live, *(j.query for j in (*before, join))], query)

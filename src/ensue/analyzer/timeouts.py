@@ -14,23 +14,11 @@ from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
 from ensue.ir import expression as ex
-from ensue.ir import traits
+from ensue.ir import traits, traversal
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, LoopExit, Not, Pattern, Seq
 from ensue.ir.query import TIMED_OUT, Query, ReturnItem
 from ensue.ir.selection import CONTIGUOUS, ByEvents, Strategy
-from ensue.ir.traversal import (
-    get_first_field,
-    get_kleene_variables,
-    get_variables,
-    iterate_atoms,
-    iterate_loop_exits,
-    iterate_positive_atoms,
-    iterate_references,
-    iterate_strategies,
-    iterate_untils,
-    rewrite_expr,
-)
 from ensue.printing.pattern_printer import format_head
 
 
@@ -54,7 +42,11 @@ def is_rewritable(query: Query) -> bool:
 
 
 def _is_plain(part: Pattern) -> bool:
-    if any(iterate_strategies(part)) or any(iterate_untils(part)) or {*iterate_loop_exits(part)} - {LoopExit.FORK}:
+    if (
+        any(traversal.iterate_strategies(part))
+        or any(traversal.iterate_untils(part))
+        or {*traversal.iterate_loop_exits(part)} - {LoopExit.FORK}
+    ):
         return False
     match traits.get_form(part):
         case traits.NodeForm.EVENT | traits.NodeForm.LIST | traits.NodeForm.ABSENCE:
@@ -84,7 +76,7 @@ def check_timeouts(query: Query, column: str) -> None:
             hint="return the matches themselves, or leave out emit_timeouts",
             span=query.pattern.span,
         )
-    if query.strategy in CONTIGUOUS and not any(iterate_strategies(query.pattern)):
+    if query.strategy in CONTIGUOUS and not any(traversal.iterate_strategies(query.pattern)):
         raise QueryError(
             f"under {query.strategy.value} the next event either extends a partial match or ends "
             "it: there is none to time out",
@@ -97,7 +89,7 @@ def check_timeouts(query: Query, column: str) -> None:
         if not traits.is_negation(part):
             _check_part(part)
     for condition in query.where:
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             if ref.at is ex.EventPosition.THROUGH:
                 raise QueryError(
                     "emit_timeouts cannot use a running aggregate that includes the current event",
@@ -156,17 +148,17 @@ def _iterate_parts(part: Pattern) -> Iterator[Pattern]:
 
 def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
     """Checks that conditions on a negation read only events before the next one."""
-    known = {a.variable for p in steps[:k] for a in iterate_positive_atoms(p)}
-    inside = {a.variable for a in iterate_atoms(steps[k])}
+    known = {a.variable for p in steps[:k] for a in traversal.iterate_positive_atoms(p)}
+    inside = {a.variable for a in traversal.iterate_atoms(steps[k])}
     first = next(p for p in steps if not traits.is_negation(p))
     leading = not known
     if leading and not traits.is_optional(first):
-        known = {a.variable for a in iterate_positive_atoms(first)}
-    lists = get_kleene_variables(query.pattern)
+        known = {a.variable for a in traversal.iterate_positive_atoms(first)}
+    lists = traversal.get_kleene_variables(query.pattern)
     for condition in query.where:
-        if not get_variables(condition) & inside:
+        if not traversal.get_variables(condition) & inside:
             continue
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             settled = ref.variable not in lists or (
                 isinstance(ref, ex.FieldRef) and ref.at is ex.EventPosition.NTH and ref.nth == 1
             )
@@ -217,8 +209,8 @@ def _build_unfinished_query(query: Query, time: str) -> Query:
         if isinstance(returned.expr, ex.FieldRef | ex.Literal):
             return returned
         value = returned.expr
-        for variable in sorted(get_variables(value)):
-            first = get_first_field(query.pattern, variable, time)
+        for variable in sorted(traversal.get_variables(value)):
+            first = traversal.get_first_field(query.pattern, variable, time)
             value = ex.FunctionCall(CASE, (ex.IsNull(first, negated=True), value))
         return replace(returned, expr=value)
 
@@ -288,7 +280,7 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
             parts.append(part)
             where += judge.list_negation(part, skipped)
             continue
-        atom = next(iterate_positive_atoms(part))
+        atom = next(traversal.iterate_positive_atoms(part))
         parts.append(Not(atom))
         where += judge.list_awaited(atom, skipped)
         skipped.append(atom.variable)
@@ -309,7 +301,7 @@ def _select_columns(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tupl
     """Returns the columns that can be computed, and a flag: without one all would be returned."""
     if not returns:
         return ()
-    computed = [r for r in returns if get_variables(r.expr) <= set(bound)]
+    computed = [r for r in returns if traversal.get_variables(r.expr) <= set(bound)]
     return (*computed, ReturnItem(ex.Literal(True), TIMED_OUT))
 
 
@@ -317,10 +309,10 @@ class _Conditions:
     """Assigns the conditions of a query to a partial match and the events that it waits for."""
 
     def __init__(self, query: Query, state: _State, time: str) -> None:
-        names = {a.variable for a in iterate_atoms(query.pattern)}
+        names = {a.variable for a in traversal.iterate_atoms(query.pattern)}
         bound = Seq(state.bound)
-        self.bound = {a.variable for a in iterate_positive_atoms(bound)}
-        self.kleenes = get_kleene_variables(query.pattern)
+        self.bound = {a.variable for a in traversal.iterate_positive_atoms(bound)}
+        self.kleenes = traversal.get_kleene_variables(query.pattern)
         last = state.bound[-1]
         self.open = last.atom.variable if traits.is_list(last) else None
         self.further = (
@@ -328,7 +320,7 @@ class _Conditions:
             if traits.is_list(last) and state.more
             else None
         )
-        self.negated = {a.variable for a in iterate_atoms(bound)} - self.bound
+        self.negated = {a.variable for a in traversal.iterate_atoms(bound)} - self.bound
         self.where = query.where
         self.time = time
 
@@ -337,8 +329,8 @@ class _Conditions:
         return [c for c in self.where if self._is_known(c)]
 
     def _is_known(self, condition: Expr) -> bool:
-        return get_variables(condition) <= self.bound | self.negated and not any(
-            self._grows(ref, self.open) for ref in iterate_references(condition)
+        return traversal.get_variables(condition) <= self.bound | self.negated and not any(
+            self._grows(ref, self.open) for ref in traversal.iterate_references(condition)
         )
 
     def _grows(self, ref: ex.FieldRef | ex.Aggregate, variable: str | None) -> bool:
@@ -365,18 +357,18 @@ class _Conditions:
         running = [
             c
             for c in self.list_known()
-            if any(r.variable == variable and r.at in ex.MOVING_POSITIONS for r in iterate_references(c))
+            if any(r.variable == variable and r.at in ex.MOVING_POSITIONS for r in traversal.iterate_references(c))
         ]
-        return [_bind_condition(rewrite_expr(c, moved), further, self.time) for c in running]
+        return [_bind_condition(traversal.rewrite_expr(c, moved), further, self.time) for c in running]
 
     def list_awaited(self, atom: Atom, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on the first event of the next variable, after skipped ones."""
         conditions: list[Expr] = []
         reached = {*self.bound, *skipped, atom.variable}
         for condition in self.where:
-            if not get_variables(condition) <= reached or self._is_known(condition):
+            if not traversal.get_variables(condition) <= reached or self._is_known(condition):
                 continue
-            if any(self._grows(r, atom.variable) for r in iterate_references(condition)):
+            if any(self._grows(r, atom.variable) for r in traversal.iterate_references(condition)):
                 continue
             rewritten = self._first(_drop_unbound(condition, skipped), atom)
             if rewritten is not None:
@@ -387,7 +379,7 @@ class _Conditions:
         """Rewrites a condition to the first event of a variable; None if it reads later ones."""
         if condition is None:
             return None
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             if ref.variable == atom.variable and ref.at in (ex.EventPosition.PREVIOUS, ex.EventPosition.BEFORE):
                 return None
 
@@ -400,12 +392,12 @@ class _Conditions:
                 return node.argument
             return node
 
-        return rewrite_expr(condition, single)
+        return traversal.rewrite_expr(condition, single)
 
     def list_negation(self, negation: Not, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on a negation among the awaited parts."""
-        inside = {a.variable for a in iterate_atoms(negation)}
-        conditions = [_drop_unbound(c, skipped) for c in self.where if get_variables(c) & inside]
+        inside = {a.variable for a in traversal.iterate_atoms(negation)}
+        conditions = [_drop_unbound(c, skipped) for c in self.where if traversal.get_variables(c) & inside]
         return [c for c in conditions if c is not None]
 
 
@@ -413,7 +405,7 @@ def _drop_unbound(condition: Expr, unbound: Sequence[str]) -> Expr | None:
     """Rewrites a condition for unbound variables; None if it then does not apply."""
     if any(
         ref.variable in unbound and (isinstance(ref, ex.FieldRef) or ref.at in ex.MOVING_POSITIONS)
-        for ref in iterate_references(condition)
+        for ref in traversal.iterate_references(condition)
     ):
         return None
 
@@ -422,7 +414,7 @@ def _drop_unbound(condition: Expr, unbound: Sequence[str]) -> Expr | None:
             return ex.Literal(0 if node.function == "count" else None)
         return node
 
-    return rewrite_expr(condition, empty)
+    return traversal.rewrite_expr(condition, empty)
 
 
 def _bind_condition(condition: Expr, atom: Atom, time: str) -> Expr:
@@ -430,7 +422,7 @@ def _bind_condition(condition: Expr, atom: Atom, time: str) -> Expr:
 
     `count(b) > 3` is evaluated when the next event ends `b`, and decides whether it counts.
     """
-    if atom.variable in get_variables(condition):
+    if atom.variable in traversal.get_variables(condition):
         return condition
     field = ex.FieldRef(atom.variable, time)
     never = ex.Binary("and", ex.IsNull(field), ex.IsNull(field, negated=True))

@@ -11,6 +11,7 @@ from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.ir.user_operator import TIME_ATTRIBUTES
+from ensue.planner import negations
 from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import (
     BY_START,
@@ -28,17 +29,6 @@ from ensue.planner.features import KERNEL_KINDS, KindResolver, is_compilable
 from ensue.planner.hierarchy_modules import PRECURSORS, build_hierarchy_shape
 from ensue.planner.join_order import choose_structure, describe_shape_decision, find_best_shape, require_possible
 from ensue.planner.join_tree import build_tree, why_no_tree
-from ensue.planner.negations import (
-    build_inner_query,
-    find_interval_variables,
-    find_negations,
-    get_negation_name,
-    push_into_runs,
-    push_negation,
-    remove_lapses,
-    why_not_inner,
-    why_not_on_matches,
-)
 from ensue.planner.nfa import TooManyStates, build_automaton
 from ensue.planner.planner_options import CHOICES, DEFAULT_OPTIONS, PlannerOptions
 from ensue.planner.predicate_order import describe_orders, order_predicates
@@ -76,8 +66,8 @@ def choose_plan(
         return plan_with_operators(query, conditions.roles, conditions.between, kinds, notes, planning, python or {})
     core, reason = query, None
     if any(iterate_interval_negations(query.pattern)):  # checked on the matches, where possible
-        reason = why_not_on_matches(query, schema, conditions.absent)
-        core = remove_lapses(query) if reason is None else query
+        reason = negations.why_not_on_matches(query, schema, conditions.absent)
+        core = negations.remove_lapses(query) if reason is None else query
     reason = reason or _no_kernel(core, schema, conditions, kinds)
     if planning.structure == "reference":
         reason = reason or "structure='reference'"
@@ -159,11 +149,13 @@ def _choose_structure(
     possible: dict[str, physical.Structure] = {}
     if "stacks" not in planning.off and (stacks := _build_stacks(query, between)) is not None:
         several = frozenset(r.variable for r in roles if r.inner is not None)
-        possible["stacks"] = push_negation(stacks, intervals=between.intervals, complex_=several, off=planning.off)
+        possible["stacks"] = negations.push_negation(
+            stacks, intervals=between.intervals, complex_=several, off=planning.off
+        )
     runs = _build_automaton(query, between)
     if isinstance(runs, physical.Nfa):
-        negated = find_negations(query.pattern, between.absent)
-        possible["runs"] = push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
+        negated = negations.find_negations(query.pattern, between.absent)
+        possible["runs"] = negations.push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
     if isinstance(shared, physical.CompactPlan):
         possible["compact"] = shared
     if isinstance(runs, physical.ReferencePlan) and not possible and planning.structure != "tree":
@@ -232,7 +224,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
             between.append(condition)
         else:
             absent.append(condition)
-    lapsing = find_interval_variables(query.pattern)
+    lapsing = negations.find_interval_variables(query.pattern)
     complex_ = [n.part for n in traversal.iterate_negations(query.pattern) if not traits.is_event(n.part)]
     inside = {a.variable for part in complex_ for a in traversal.iterate_atoms(part)}
     roles = [
@@ -250,8 +242,8 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
     ]
     for part in complex_:
         # stacks and runs emit matches one by one, in the order in which the kernel reads them
-        inner = choose_plan(build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
-        roles.append(physical.Role(get_negation_name(part), "", negative=True, inner=inner))
+        inner = choose_plan(negations.build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
+        roles.append(physical.Role(negations.get_negation_name(part), "", negative=True, inner=inner))
     return _Conditions(tuple(roles), tuple(between), tuple(absent))
 
 
@@ -266,9 +258,9 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: Kin
     negated = any(role.negative and not role.lapse for role in conditions.roles)
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation next to AND over events with a duration"
-    for negation in find_negations(query.pattern, conditions.absent):
+    for negation in negations.find_negations(query.pattern, conditions.absent):
         if not traits.is_event(negation.part):
-            reason = why_not_inner(negation, query, conditions.role(negation.variable))
+            reason = negations.why_not_inner(negation, query, conditions.role(negation.variable))
             if reason is not None:
                 return reason
         for condition in negation.conditions:
@@ -331,7 +323,7 @@ def _build_stacks(query: Query, between: _Between) -> physical.InstanceStacks | 
         position = 0 if between.late else min(order.index(v) for v in traversal.get_variables(condition))
         checks[position].append(physical.ConditionCheck(condition))
     absences: list[list[physical.NegationCheck]] = [[] for _ in order]
-    negated = find_negations(query.pattern, between.absent)
+    negated = negations.find_negations(query.pattern, between.absent)
     position = 0  # of the next positive event
     for part in inner:
         if traits.is_negation(part):

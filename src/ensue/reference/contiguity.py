@@ -25,7 +25,7 @@ from ensue.analyzer.derivatives import (
 from ensue.ir import traversal
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Pattern
-from ensue.ir.selection import CONTIGUOUS, ByTime, ByUnits, Strategy
+from ensue.ir.selection import CONTIGUOUS, Strategy, get_amount
 from ensue.ir.traits import is_optional
 from ensue.reference.arrangements import is_arranged, list_bindings
 from ensue.reference.conditions import INDEXED_POSITIONS, Binding, Event, holds, is_before, members
@@ -184,13 +184,7 @@ class ReferenceRuns:
 
     def _near(self, step: PatternStep, prefix: RunEvents, event: Event) -> bool:
         """Whether the time since the previous event is within the step's limit."""
-        if not prefix:
-            return True
-        match step.pause:
-            case None:
-                return True
-            case ByTime(nanoseconds=length) | ByUnits(amount=length):
-                return event.start - prefix[-1][1].end <= length
+        return not prefix or step.pause is None or event.start - prefix[-1][1].end <= get_amount(step.pause)
 
     # ---------------------------------------------------------------------------- waiting
 

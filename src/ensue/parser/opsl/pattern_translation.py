@@ -11,11 +11,11 @@ from typing import Any
 
 from ensue.analyzer import normal_form as nf
 from ensue.errors import QueryError
-from ensue.geo.wkt import Circle, read_wkt
+from ensue.geo.wkt import Circle, format_number, read_wkt
 from ensue.ir import subscription as sub
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.printing.expression_printer import format_name
-from ensue.printing.opsl_printer import format_constant, format_length, format_number
+from ensue.printing.opsl_printer import format_constant, format_length
 
 TYPE = "type"  # the field whose value is the type of an atom
 ANY_TYPE = "Any"  # the type of all events, if no atom tests it
