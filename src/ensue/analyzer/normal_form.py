@@ -8,7 +8,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ensue.errors import QueryError, Span
-from ensue.ir import subscription as sub
+from ensue.ir.subscription import (
+    Concurrent,
+    Conjunction,
+    Disjunction,
+    EventAtom,
+    EventTest,
+    Expression,
+    IntervalBetween,
+    IntervalSince,
+    Length,
+    Region,
+    RegionTest,
+    SpatialCondition,
+    SpatialRelation,
+    Subscription,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
+    VariableField,
+    VariableUse,
+)
 
 MAX_PARTS = 64  # atoms and absences of an alternative
 MAX_ALTERNATIVES = 256
@@ -19,12 +39,12 @@ Group = frozenset[int]  # numbers of parts
 class TimeAnchor:
     """A point in time: the end or start of a group, or a constant."""
 
-    anchor: Group | sub.TimePoint
+    anchor: Group | TimePoint
     end: bool = True
 
     @property
     def group(self) -> Group:
-        return frozenset() if isinstance(self.anchor, sub.TimePoint) else self.anchor
+        return frozenset() if isinstance(self.anchor, TimePoint) else self.anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +53,7 @@ class TimeConstraint:
 
     earlier: TimeAnchor
     later: TimeAnchor
-    by: sub.Length | None = None  # None: 0
+    by: Length | None = None  # None: 0
     strict: bool = False
     most: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -47,8 +67,8 @@ class TimeConstraint:
 class SpatialConstraint:
     """A spatial relation of two groups, or of a region and a group."""
 
-    where: sub.SpatialRelation
-    first: Group | sub.Region
+    where: SpatialRelation
+    first: Group | Region
     second: Group
     comparison: str | None = None
     number: float = 0.0
@@ -57,7 +77,7 @@ class SpatialConstraint:
 
     @property
     def group(self) -> Group:
-        return self.second if isinstance(self.first, sub.Region) else self.first | self.second
+        return self.second if isinstance(self.first, Region) else self.first | self.second
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +105,7 @@ class AbsentPart:
     base: Group
     since: TimeAnchor
     until: TimeAnchor
-    length: sub.Length | None  # added to `until`
+    length: Length | None  # added to `until`
     absent: tuple["SubscriptionAlternative", ...]  # none of them may have happened
     # (index in `absent`, comparison with our part)
     asks: tuple[tuple[int, FieldComparison], ...] = ()
@@ -106,25 +126,25 @@ class AbsentPart:
 class SubscriptionAlternative:
     """One alternative of a subscription: its parts, all different events, and conditions."""
 
-    parts: tuple[sub.EventTest | AbsentPart, ...] = ()
+    parts: tuple[EventTest | AbsentPart, ...] = ()
     conditions: tuple[Condition, ...] = ()
     together: tuple[Group, ...] = ()  # operands of operators, innermost first
     bound: tuple[tuple[str, Group], ...] = ()  # the groups of its variables
-    asks: tuple[tuple[int, str, str, sub.VariableField], ...] = ()  # (part, name, operator, field)
+    asks: tuple[tuple[int, str, str, VariableField], ...] = ()  # (part, name, operator, field)
     root: Group = frozenset()
 
     def find_group(self, variable: str) -> Group | None:
         return dict(self.bound).get(variable)
 
 
-def build_alternatives(subscription: sub.Subscription) -> tuple[SubscriptionAlternative, ...]:
+def build_alternatives(subscription: Subscription) -> tuple[SubscriptionAlternative, ...]:
     """Returns all alternatives of a subscription; raises a QueryError if there are too many."""
     return _Flattening(subscription).flatten()
 
 
 @dataclass
 class _Flattening:
-    subscription: sub.Subscription
+    subscription: Subscription
     made: int = 0
     below: int = 0  # the number of negations around the current expression
 
@@ -134,7 +154,7 @@ class _Flattening:
             finished = self._resolve_reads(replace(way, root=group))
             if finished is None:
                 continue
-            events = frozenset(n for n, part in enumerate(finished.parts) if isinstance(part, sub.EventTest))
+            events = frozenset(n for n, part in enumerate(finished.parts) if isinstance(part, EventTest))
             if self.subscription.within is not None and events:
                 both = TimeAnchor(events, end=False), TimeAnchor(events)
                 bound = TimeConstraint(*both, self.subscription.within, most=True)
@@ -148,7 +168,7 @@ class _Flattening:
             group = way.find_group(other_field.variable)
             if group is None:
                 return None
-            (other,) = (n for n in group if isinstance(way.parts[n], sub.EventTest))
+            (other,) = (n for n in group if isinstance(way.parts[n], EventTest))
             compared = FieldComparison(part, name, operator, other, other_field.name)
             way = replace(way, conditions=(*way.conditions, compared))
         parts = tuple(self._resolve_absent(p, way) if isinstance(p, AbsentPart) else p for p in way.parts)
@@ -171,7 +191,7 @@ class _Flattening:
                     )
                 if group is None:
                     break  # the comparison holds for no event
-                (ours,) = (n for n in group if isinstance(way.parts[n], sub.EventTest))
+                (ours,) = (n for n in group if isinstance(way.parts[n], EventTest))
                 comparisons.append(FieldComparison(part, name, operator, ours, wanted.name))
             else:
                 asks += [(len(absent), compared) for compared in comparisons]
@@ -179,28 +199,28 @@ class _Flattening:
         return replace(gone, absent=tuple(absent), asks=tuple(asks))
 
     def _expand(
-        self, expression: sub.Expression, way: SubscriptionAlternative
+        self, expression: Expression, way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, Group]]:
         """Yields the alternatives extended by an expression, and the expression's group."""
         match expression:
-            case sub.EventAtom():
+            case EventAtom():
                 yield self._add_atom(expression, way)
-            case sub.VariableUse(variable):
+            case VariableUse(variable):
                 known = way.find_group(variable)
                 if known is not None:
                     yield way, known
                     return
                 for after, group in self._expand(self.subscription.variables[variable], way):
                     yield replace(after, bound=(*after.bound, (variable, group))), group
-            case sub.Disjunction(parts):
+            case Disjunction(parts):
                 for part in parts:
                     for found in self._expand(part, way):
                         self._count(expression.span)
                         yield found
-            case sub.Conjunction(parts):
+            case Conjunction(parts):
                 for after, groups in self._expand_all(parts, way):
                     yield _record(after, frozenset().union(*groups))
-            case sub.Concurrent(first, second, tolerance):
+            case Concurrent(first, second, tolerance):
                 by = tolerance or self.subscription.concurrent
                 for after, (a, b) in self._expand_all((first, second), way):
                     touching = [
@@ -211,16 +231,16 @@ class _Flattening:
                         )
                     ]
                     yield _record(_constrain(after, *touching), a | b)
-            case sub.SpatialCondition(place=sub.Region() as region, part=part):
+            case SpatialCondition(place=Region() as region, part=part):
                 for after, group in self._expand(part, way):
                     yield self._add_region(expression, region, after, group), group
-            case sub.SpatialCondition(place=place, part=part):
-                assert not isinstance(place, sub.Region)
+            case SpatialCondition(place=place, part=part):
+                assert not isinstance(place, Region)
                 for after, (a, b) in self._expand_all((place, part), way):
                     yield _record(_constrain(after, self._relate(expression, a, b)), a | b)
-            case sub.TemporalCondition(sub.TemporalRelation.ABSENT):
+            case TemporalCondition(TemporalRelation.ABSENT):
                 yield from self._expand_absence(expression, way)
-            case sub.TemporalCondition(when, _, part):
+            case TemporalCondition(when, _, part):
                 for after, base, since, until, length in self._expand_interval(expression, way):
                     for later, c in self._expand(part, after):
                         span = expression.span
@@ -228,7 +248,7 @@ class _Flattening:
                         yield _record(_constrain(later, *conditions), base | c)
 
     def _expand_all(
-        self, parts: Sequence[sub.Expression], way: SubscriptionAlternative
+        self, parts: Sequence[Expression], way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, tuple[Group, ...]]]:
         if not parts:
             yield way, ()
@@ -237,49 +257,49 @@ class _Flattening:
             for last, groups in self._expand_all(parts[1:], after):
                 yield last, (group, *groups)
 
-    def _add_atom(self, atom: sub.EventAtom, way: SubscriptionAlternative) -> tuple[SubscriptionAlternative, Group]:
+    def _add_atom(self, atom: EventAtom, way: SubscriptionAlternative) -> tuple[SubscriptionAlternative, Group]:
         number = len(way.parts)
         _check_count(number, atom.span)
-        constant = tuple(p for p in atom.predicates if not isinstance(p.value, sub.VariableField))
+        constant = tuple(p for p in atom.predicates if not isinstance(p.value, VariableField))
         asks = tuple(
-            (number, p.name, p.operator, p.value) for p in atom.predicates if isinstance(p.value, sub.VariableField)
+            (number, p.name, p.operator, p.value) for p in atom.predicates if isinstance(p.value, VariableField)
         )
-        parts = (*way.parts, sub.EventTest(constant))
+        parts = (*way.parts, EventTest(constant))
         return replace(way, parts=parts, asks=(*way.asks, *asks)), frozenset((number,))
 
     def _add_region(
-        self, test: sub.SpatialCondition, region: sub.Region, way: SubscriptionAlternative, group: Group
+        self, test: SpatialCondition, region: Region, way: SubscriptionAlternative, group: Group
     ) -> SubscriptionAlternative:
         """Adds a region test: to the event if the group is a single one, else as a condition."""
         near = self._relate(test, region, group)
         number = min(group, default=-1)
         part = way.parts[number] if len(group) == 1 else None
-        if not isinstance(part, sub.EventTest):
+        if not isinstance(part, EventTest):
             return _constrain(way, near)
-        tested = sub.RegionTest(near.where, region, near.comparison, near.number, near.tolerance, span=test.span)
+        tested = RegionTest(near.where, region, near.comparison, near.number, near.tolerance, span=test.span)
         part = replace(part, places=(*part.places, tested))
         return replace(way, parts=(*way.parts[:number], part, *way.parts[number + 1 :]))
 
-    def _relate(self, test: sub.SpatialCondition, first: Group | sub.Region, second: Group) -> SpatialConstraint:
+    def _relate(self, test: SpatialCondition, first: Group | Region, second: Group) -> SpatialConstraint:
         number = test.number
         if number is None:
-            number = self.subscription.same_place if test.where is sub.SpatialRelation.SAME else 0.0
-        equals = test.where is sub.SpatialRelation.DISTANCE and test.comparison == "="
+            number = self.subscription.same_place if test.where is SpatialRelation.SAME else 0.0
+        equals = test.where is SpatialRelation.DISTANCE and test.comparison == "="
         tolerance = self.subscription.equal if equals else 0.0
         return SpatialConstraint(test.where, first, second, test.comparison, number, tolerance, test.span)
 
     def _expand_interval(
-        self, timed: sub.TemporalCondition, way: SubscriptionAlternative
-    ) -> Iterator[tuple[SubscriptionAlternative, Group, TimeAnchor, TimeAnchor, sub.Length | None]]:
+        self, timed: TemporalCondition, way: SubscriptionAlternative
+    ) -> Iterator[tuple[SubscriptionAlternative, Group, TimeAnchor, TimeAnchor, Length | None]]:
         """Yields the alternatives with an interval: its group, start, end, and added length."""
         match timed.interval:
-            case sub.IntervalSince(sub.TimePoint() as moment, length):
+            case IntervalSince(TimePoint() as moment, length):
                 yield way, frozenset(), TimeAnchor(moment), TimeAnchor(moment), length
-            case sub.IntervalSince(base, length):
-                assert not isinstance(base, sub.TimePoint)
+            case IntervalSince(base, length):
+                assert not isinstance(base, TimePoint)
                 for after, a in self._expand(base, way):
                     yield after, a, TimeAnchor(a), TimeAnchor(a), length
-            case sub.IntervalBetween(first, second):
+            case IntervalBetween(first, second):
                 for after, (a, b) in self._expand_all((first, second), way):
                     points = TimeAnchor(a), TimeAnchor(b, end=False)
                     ordered = TimeConstraint(*points, strict=True, span=timed.span)
@@ -287,7 +307,7 @@ class _Flattening:
                     yield after, both, TimeAnchor(a), TimeAnchor(b, end=False), None
 
     def _expand_absence(
-        self, expression: sub.TemporalCondition, way: SubscriptionAlternative
+        self, expression: TemporalCondition, way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, Group]]:
         self.below += 1
         inner = [
@@ -331,14 +351,9 @@ def _check_count(number: int, span: Span | None) -> None:
 
 
 def _bound_times(
-    when: sub.TemporalRelation,
-    since: TimeAnchor,
-    until: TimeAnchor,
-    length: sub.Length | None,
-    c: Group,
-    span: Span | None,
+    when: TemporalRelation, since: TimeAnchor, until: TimeAnchor, length: Length | None, c: Group, span: Span | None
 ) -> tuple[TimeConstraint, ...]:
-    if when is sub.TemporalRelation.BETWEEN:
+    if when is TemporalRelation.BETWEEN:
         return (
             TimeConstraint(since, TimeAnchor(c, end=False), strict=True, span=span),
             TimeConstraint(until, TimeAnchor(c), length, most=True, span=span),
@@ -364,7 +379,7 @@ PartField = tuple[int, str]  # a part, and its field that has the key's value
 
 def find_common_key(way: SubscriptionAlternative) -> PartField | None:
     """Returns a part and its field that is equal to a field of every other part, or None."""
-    events = {n for n, part in enumerate(way.parts) if isinstance(part, sub.EventTest)}
+    events = {n for n, part in enumerate(way.parts) if isinstance(part, EventTest)}
     if len(events) < 2:
         return None
     classes: dict[PartField, set[PartField]] = {}

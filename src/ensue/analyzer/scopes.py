@@ -10,8 +10,18 @@ from ensue.analyzer.spatial import check_constant_location, check_spatial_call
 from ensue.errors import QueryError, did_you_mean
 from ensue.functions import FUNCTIONS
 from ensue.functions.interpreter import AGGREGATE_ALIASES
-from ensue.ir import expression as ex
-from ensue.ir.expression import Expr
+from ensue.ir.expression import (
+    AGGREGATES,
+    MATCHES,
+    MOVING_POSITIONS,
+    Aggregate,
+    EventPosition,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    Literal,
+    Unary,
+)
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import ReturnItem
 from ensue.ir.traversal import (
@@ -61,7 +71,7 @@ def normalize_where(expr: Expr, roles: VariableRoles) -> Expr:
     expr = _normalize(expr, roles)
     for reference in iterate_references(expr):
         _check_one_value(reference, roles)
-    moving = sorted({r.variable for r in iterate_references(expr) if r.at in ex.MOVING_POSITIONS})
+    moving = sorted({r.variable for r in iterate_references(expr) if r.at in MOVING_POSITIONS})
     if len(moving) > 1 and not any({*moving} <= group for group in roles.together):
         raise QueryError(
             f"{moving[0]}[i] and {moving[1]}[i] both run in the same condition",
@@ -93,10 +103,10 @@ def normalize_return(expr: Expr, roles: VariableRoles) -> Expr:
     if is_count_all(expr):
         return expr
     expr = _normalize(expr, roles)
-    if isinstance(expr, ex.FieldRef) and expr.variable in roles.lists:
-        if expr.name is None and expr.at is ex.EventPosition.ONLY:
-            expr = replace(expr, at=ex.EventPosition.ALL)
-        if expr.at is ex.EventPosition.ALL:
+    if isinstance(expr, FieldRef) and expr.variable in roles.lists:
+        if expr.name is None and expr.at is EventPosition.ONLY:
+            expr = replace(expr, at=EventPosition.ALL)
+        if expr.at is EventPosition.ALL:
             return expr
     for reference in iterate_references(expr):
         _check_settled(reference, roles, "RETURN")
@@ -130,12 +140,12 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
     variable are at ALL, BEFORE or THROUGH, and those of a plain variable at ONLY.
     """
     match expr:
-        case ex.FieldRef():
+        case FieldRef():
             _check_known(expr, roles)
-            if expr.variable in roles.lists and expr.at is ex.EventPosition.ONLY and (expr.name or "").upper() == "LEN":
-                return ex.Aggregate("count", expr.variable, None, span=expr.span)
+            if expr.variable in roles.lists and expr.at is EventPosition.ONLY and (expr.name or "").upper() == "LEN":
+                return Aggregate("count", expr.variable, None, span=expr.span)
             return expr
-        case ex.Aggregate(argument=argument):
+        case Aggregate(argument=argument):
             _check_known(expr, roles)
             _check_aggregate(expr, roles)
             if argument is None:
@@ -143,19 +153,19 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
             plain = expr.variable not in roles.lists
 
             def settled(node: Expr) -> Expr:
-                if not isinstance(node, ex.FieldRef):
+                if not isinstance(node, FieldRef):
                     return node
                 if node.name is None:
                     raise _event_error(node)
-                return replace(node, at=ex.EventPosition.ONLY if plain else expr.at)
+                return replace(node, at=EventPosition.ONLY if plain else expr.at)
 
             return replace(expr, argument=_normalize(rewrite_expr(argument, settled), roles))
-        case ex.FunctionCall(function=function):
+        case FunctionCall(function=function):
             _check_call(expr, function)
-        case ex.Literal(value=float(value)) if not isfinite(value):
+        case Literal(value=float(value)) if not isfinite(value):
             raise QueryError("a constant must be a finite number", span=expr.span)
     folded = _fold_sign(replace_operands(expr, tuple(_normalize(e, roles) for e in get_operands(expr))))
-    if isinstance(folded, ex.FunctionCall):
+    if isinstance(folded, FunctionCall):
         check_constant_location(folded)
         check_spatial_call(folded)
     return folded
@@ -163,31 +173,31 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
 
 def _fold_sign(expr: Expr) -> Expr:
     match expr:
-        case ex.Unary(operator="-", operand=ex.Literal(value=value)) if not isinstance(value, bool):
+        case Unary(operator="-", operand=Literal(value=value)) if not isinstance(value, bool):
             if isinstance(value, int | float | timedelta):
-                return ex.Literal(-value, expr.span)
+                return Literal(-value, expr.span)
     return expr
 
 
-def _check_known(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles) -> None:
+def _check_known(reference: FieldRef | Aggregate, roles: VariableRoles) -> None:
     name = reference.variable
     if name in roles.known:
         return
-    if name == ex.MATCHES:
+    if name == MATCHES:
         raise QueryError(
             "COUNT(*) is a column of RETURN, and counts the matches of each last event",
             hint=f"RETURN COUNT(*) AS n; count the events of a variable with count({roles.known[0]})",
             span=reference.span,
         )
     problem, hint = f"unknown variable '{name}'", did_you_mean(name, roles.known)
-    if isinstance(reference, ex.FieldRef) and reference.name is None and reference.at is ex.EventPosition.ONLY:
+    if isinstance(reference, FieldRef) and reference.name is None and reference.at is EventPosition.ONLY:
         hint = f"a field is written with its event: {roles.known[0]}.{name}"
         if roles.text and reference.span and reference.span.over(roles.text)[:1] == '"':
             hint = f"a string is written in single quotes: '{name}'"
     raise QueryError(problem, hint=hint, span=reference.span)
 
 
-def _check_call(call: ex.FunctionCall, function: str) -> None:
+def _check_call(call: FunctionCall, function: str) -> None:
     if function not in FUNCTIONS:
         from ensue.functions.aliases import suggest_function
 
@@ -216,10 +226,10 @@ def describe_argument_count(least: int, most: int | None) -> str:
 def _list_functions() -> list[str]:
     """Returns the names of all functions and aggregates."""
     known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
-    return [*(name for name in known if name.isidentifier()), *ex.AGGREGATES, *AGGREGATE_ALIASES]
+    return [*(name for name in known if name.isidentifier()), *AGGREGATES, *AGGREGATE_ALIASES]
 
 
-def _check_aggregate(aggregate: ex.Aggregate, roles: VariableRoles) -> None:
+def _check_aggregate(aggregate: Aggregate, roles: VariableRoles) -> None:
     name = aggregate.variable
     if name in roles.absent:
         raise QueryError(
@@ -227,7 +237,7 @@ def _check_aggregate(aggregate: ex.Aggregate, roles: VariableRoles) -> None:
             hint=f"use the fields of {name} without an aggregate, to restrict the absent events",
             span=aggregate.span,
         )
-    if name not in roles.lists and aggregate.at is not ex.EventPosition.ALL:
+    if name not in roles.lists and aggregate.at is not EventPosition.ALL:
         raise _position_error(name, aggregate)
     percent = aggregate.parameter if aggregate.function == "percentile" else None
     if isinstance(percent, int | float) and not 0 <= percent <= 100:
@@ -248,21 +258,21 @@ def _suggest_index(name: str, field: str | None) -> str:
     )
 
 
-def _check_one_value(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles, *, whole: bool = False) -> None:
+def _check_one_value(reference: FieldRef | Aggregate, roles: VariableRoles, *, whole: bool = False) -> None:
     """Checks that a reference has one value per match, or per i."""
-    if isinstance(reference, ex.Aggregate):
+    if isinstance(reference, Aggregate):
         return
     name, field = reference.variable, reference.name
     if name not in roles.lists:
-        if reference.at is not ex.EventPosition.ONLY:
+        if reference.at is not EventPosition.ONLY:
             raise _position_error(name, reference)
-    elif reference.at is ex.EventPosition.ONLY:
+    elif reference.at is EventPosition.ONLY:
         raise QueryError(
             f"{name} stands for several events: which one do you mean?",
             hint=_suggest_index(name, field),
             span=reference.span,
         )
-    elif reference.at in (ex.EventPosition.ALL, ex.EventPosition.BEFORE, ex.EventPosition.THROUGH):
+    elif reference.at in (EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH):
         raise QueryError(
             "several events where one value is needed",
             hint=f"use an aggregate, as in avg({_spell(reference)}), or {name}[i].{field or 'price'} for each of them",
@@ -272,7 +282,7 @@ def _check_one_value(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles
         raise _event_error(reference)
 
 
-def _check_settled(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles, clause: str) -> None:
+def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause: str) -> None:
     """Checks that a reference is constant in a match: no running position, nothing absent."""
     name = reference.variable
     where = "the WHERE of its side" if clause == "ON" else "WHERE"
@@ -282,7 +292,7 @@ def _check_settled(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles, 
             hint=f"conditions on {name} belong in {where}",
             span=reference.span,
         )
-    if reference.at in ex.MOVING_POSITIONS:
+    if reference.at in MOVING_POSITIONS:
         raise QueryError(
             f"a running position in {clause}",
             hint=f"use [i] only in {where}; here use avg({name}.price), {name}[1] or {name}[{name}.LEN]",
@@ -290,13 +300,13 @@ def _check_settled(reference: ex.FieldRef | ex.Aggregate, roles: VariableRoles, 
         )
 
 
-def _spell(field: ex.FieldRef) -> str:
-    position = {ex.EventPosition.BEFORE: "[..i-1]", ex.EventPosition.THROUGH: "[..i]"}.get(field.at, "")
+def _spell(field: FieldRef) -> str:
+    position = {EventPosition.BEFORE: "[..i-1]", EventPosition.THROUGH: "[..i]"}.get(field.at, "")
     return f"{field.variable}{position}.{field.name or 'price'}"
 
 
-def _position_error(name: str, reference: ex.FieldRef | ex.Aggregate) -> QueryError:
-    field = reference.name if isinstance(reference, ex.FieldRef) else None
+def _position_error(name: str, reference: FieldRef | Aggregate) -> QueryError:
+    field = reference.name if isinstance(reference, FieldRef) else None
     return QueryError(
         f"{name} is a single event and has no positions",
         hint=f"write {name}.{field}" if field else f"write {name} without [...]",
@@ -304,7 +314,7 @@ def _position_error(name: str, reference: ex.FieldRef | ex.Aggregate) -> QueryEr
     )
 
 
-def _event_error(field: ex.FieldRef) -> QueryError:
+def _event_error(field: FieldRef) -> QueryError:
     return QueryError(
         f"{field.variable} is a whole event, and a value is needed here",
         hint=f"use one of its fields, as in {field.variable}.price",

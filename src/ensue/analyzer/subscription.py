@@ -3,7 +3,26 @@
 from collections.abc import Iterator, Mapping
 
 from ensue.errors import QueryError, Span, did_you_mean
-from ensue.ir import subscription as sub
+from ensue.ir.subscription import (
+    Concurrent,
+    Conjunction,
+    Disjunction,
+    EventAtom,
+    Expression,
+    IntervalSince,
+    Predicate,
+    PredicateType,
+    Region,
+    SpatialCondition,
+    Subscription,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
+    VariableField,
+    VariableUse,
+    get_subexpressions,
+    iterate_parts,
+)
 from ensue.schema import Schema, ValueKind
 
 MAX_DEPTH = 100  # levels of operators after expanding variables
@@ -11,7 +30,7 @@ MAX_DEPTH = 100  # levels of operators after expanding variables
 Scope = tuple[int, ...]  # the negations around an expression, the outermost first
 
 
-def check_subscription(subscription: sub.Subscription) -> sub.Subscription:
+def check_subscription(subscription: Subscription) -> Subscription:
     """Returns the subscription, or raises a QueryError for misuse of a variable."""
     if not subscription.variables and not _has_variables(subscription.root):
         return subscription
@@ -22,21 +41,21 @@ def check_subscription(subscription: sub.Subscription) -> sub.Subscription:
     return subscription
 
 
-def _has_variables(root: sub.Expression) -> bool:
+def _has_variables(root: Expression) -> bool:
     return any(
-        isinstance(part, sub.VariableUse) or (isinstance(part, sub.EventAtom) and any(_iterate_reads(part)))
-        for part in sub.iterate_parts(root)
+        isinstance(part, VariableUse) or (isinstance(part, EventAtom) and any(_iterate_reads(part)))
+        for part in iterate_parts(root)
     )
 
 
-def get_used_variables(subscription: sub.Subscription) -> frozenset[str]:
+def get_used_variables(subscription: Subscription) -> frozenset[str]:
     """Returns the variables that a subscription uses, directly or in used definitions."""
     used: set[str] = set()
-    pending: list[sub.Expression] = [subscription.root]
+    pending: list[Expression] = [subscription.root]
     while pending:
         expression = pending.pop()
-        pending += sub.get_subexpressions(expression)
-        if isinstance(expression, sub.VariableUse) and expression.variable not in used:
+        pending += get_subexpressions(expression)
+        if isinstance(expression, VariableUse) and expression.variable not in used:
             used.add(expression.variable)
             pending.append(subscription.variables[expression.variable])
     return frozenset(used)
@@ -45,18 +64,18 @@ def get_used_variables(subscription: sub.Subscription) -> frozenset[str]:
 class _Depths:
     """Checks that all variables are defined and acyclic, and limits the depth."""
 
-    def __init__(self, variables: Mapping[str, sub.Expression]) -> None:
+    def __init__(self, variables: Mapping[str, Expression]) -> None:
         self.variables = variables
         self.deepest: dict[str, int] = {}
 
-    def descend(self, expression: sub.Expression, level: int, way: tuple[str, ...]) -> None:
+    def descend(self, expression: Expression, level: int, way: tuple[str, ...]) -> None:
         if level > MAX_DEPTH:
             raise QueryError(
                 f"this is nested too deeply: at most {MAX_DEPTH} levels after expanding variables",
                 hint="use fewer levels, or split the subscription",
                 span=expression.span,
             )
-        if isinstance(expression, sub.VariableUse):
+        if isinstance(expression, VariableUse):
             name = expression.variable
             if name not in self.variables:
                 raise _undefined_error(name, self.variables, expression.span)
@@ -70,11 +89,11 @@ class _Depths:
             if level > self.deepest.get(name, 0):
                 self.deepest[name] = level
                 self.descend(self.variables[name], level + 1, (*way, name))
-        for part in sub.get_subexpressions(expression):
+        for part in get_subexpressions(expression):
             self.descend(part, level + 1, way)
 
 
-def _undefined_error(name: str, variables: Mapping[str, sub.Expression], span: Span | None) -> QueryError:
+def _undefined_error(name: str, variables: Mapping[str, Expression], span: Span | None) -> QueryError:
     near = did_you_mean(f"${name};", [f"${known};" for known in variables])
     return QueryError(
         f"the variable ${name}; is not defined",
@@ -86,26 +105,26 @@ def _undefined_error(name: str, variables: Mapping[str, sub.Expression], span: S
 class _Scopes:
     """Checks that all uses of a variable are inside the same negations."""
 
-    def __init__(self, variables: Mapping[str, sub.Expression]) -> None:
+    def __init__(self, variables: Mapping[str, Expression]) -> None:
         self.variables = variables
         self.by_name: dict[str, Scope] = {}
-        self._first: dict[str, sub.VariableUse] = {}
+        self._first: dict[str, VariableUse] = {}
         self._negations = 0
 
-    def visit(self, expression: sub.Expression, scope: Scope) -> None:
-        if isinstance(expression, sub.VariableUse):
+    def visit(self, expression: Expression, scope: Scope) -> None:
+        if isinstance(expression, VariableUse):
             self._enter_variable(expression, scope)
-        elif isinstance(expression, sub.TemporalCondition) and expression.when is sub.TemporalRelation.ABSENT:
-            *bases, part = sub.get_subexpressions(expression)
+        elif isinstance(expression, TemporalCondition) and expression.when is TemporalRelation.ABSENT:
+            *bases, part = get_subexpressions(expression)
             for base in bases:
                 self.visit(base, scope)
             self._negations += 1
             self.visit(part, (*scope, self._negations))
         else:
-            for part in sub.get_subexpressions(expression):
+            for part in get_subexpressions(expression):
                 self.visit(part, scope)
 
-    def _enter_variable(self, use: sub.VariableUse, scope: Scope) -> None:
+    def _enter_variable(self, use: VariableUse, scope: Scope) -> None:
         name = use.variable
         if name not in self.by_name:
             self.by_name[name], self._first[name] = scope, use
@@ -122,51 +141,51 @@ class _Scopes:
 class _Readings:
     """Checks that each `$x;.field` is bound where it is read."""
 
-    def __init__(self, variables: Mapping[str, sub.Expression], scopes: _Scopes) -> None:
+    def __init__(self, variables: Mapping[str, Expression], scopes: _Scopes) -> None:
         self.variables = variables
         self.scopes = scopes
         self._bound: dict[str, frozenset[str]] = {}
         self._seen: set[tuple[str, frozenset[str]]] = set()
 
-    def visit(self, expression: sub.Expression, names: frozenset[str] = frozenset(), below: int = 0) -> None:
+    def visit(self, expression: Expression, names: frozenset[str] = frozenset(), below: int = 0) -> None:
         """Visits an expression; `names` are the bound variables, `below` the negations around."""
         names |= self.find_bound(expression)
         match expression:
-            case sub.EventAtom():
+            case EventAtom():
                 for value in _iterate_reads(expression):
                     self._require(value, expression, names)
                     self._require_near(value, below)
-            case sub.VariableUse(name):
+            case VariableUse(name):
                 if (name, names) not in self._seen:
                     self._seen.add((name, names))
                     self.visit(self.variables[name], names, below)
-            case sub.TemporalCondition(sub.TemporalRelation.ABSENT, _, absent):
-                *bases, _ = sub.get_subexpressions(expression)
+            case TemporalCondition(TemporalRelation.ABSENT, _, absent):
+                *bases, _ = get_subexpressions(expression)
                 for base in bases:
                     self.visit(base, names, below)
                 self.visit(absent, names, below + 1)
             case _:
-                for part in sub.get_subexpressions(expression):
+                for part in get_subexpressions(expression):
                     self.visit(part, names, below)
 
-    def find_bound(self, expression: sub.Expression) -> frozenset[str]:
+    def find_bound(self, expression: Expression) -> frozenset[str]:
         """Returns the variables that every match of an expression binds."""
         match expression:
-            case sub.EventAtom():
+            case EventAtom():
                 return frozenset()
-            case sub.VariableUse(name):
+            case VariableUse(name):
                 if name not in self._bound:
                     self._bound[name] = self.find_bound(self.variables[name]) | {name}
                 return self._bound[name]
-            case sub.Disjunction(parts):
+            case Disjunction(parts):
                 return frozenset.intersection(*(self.find_bound(part) for part in parts))
-            case sub.TemporalCondition(sub.TemporalRelation.ABSENT, _, _):
-                *bases, _ = sub.get_subexpressions(expression)
+            case TemporalCondition(TemporalRelation.ABSENT, _, _):
+                *bases, _ = get_subexpressions(expression)
                 return frozenset[str]().union(*(self.find_bound(base) for base in bases))
-            case sub.TemporalCondition() | sub.Concurrent() | sub.SpatialCondition() | sub.Conjunction():
-                return frozenset[str]().union(*(self.find_bound(p) for p in sub.get_subexpressions(expression)))
+            case TemporalCondition() | Concurrent() | SpatialCondition() | Conjunction():
+                return frozenset[str]().union(*(self.find_bound(p) for p in get_subexpressions(expression)))
 
-    def _require(self, value: sub.VariableField, reader: sub.EventAtom, names: frozenset[str]) -> None:
+    def _require(self, value: VariableField, reader: EventAtom, names: frozenset[str]) -> None:
         name = value.variable
         if name not in self.variables:
             raise _undefined_error(name, self.variables, value.span)
@@ -186,7 +205,7 @@ class _Readings:
                 span=value.span,
             )
 
-    def _require_near(self, value: sub.VariableField, below: int) -> None:
+    def _require_near(self, value: VariableField, below: int) -> None:
         if below - len(self.scopes.by_name[value.variable]) > 1:
             raise QueryError(
                 f"${value.variable};.{value.name} is read across two negations",
@@ -214,66 +233,64 @@ class _Readings:
         )
 
 
-def _iterate_reads(atom: sub.EventAtom) -> Iterator[sub.VariableField]:
-    return (p.value for p in atom.predicates if isinstance(p.value, sub.VariableField))
+def _iterate_reads(atom: EventAtom) -> Iterator[VariableField]:
+    return (p.value for p in atom.predicates if isinstance(p.value, VariableField))
 
 
-def _get_events(
-    expression: sub.Expression, variables: Mapping[str, sub.Expression]
-) -> tuple[sub.EventAtom, ...] | None:
+def _get_events(expression: Expression, variables: Mapping[str, Expression]) -> tuple[EventAtom, ...] | None:
     """Returns the atoms of which an expression is one; None if it is not a single event."""
     match expression:
-        case sub.EventAtom():
+        case EventAtom():
             return (expression,)
-        case sub.VariableUse(name):
+        case VariableUse(name):
             return _get_events(variables[name], variables)
-        case sub.SpatialCondition(_, sub.Region(), part) | sub.TemporalCondition(
-            sub.TemporalRelation.BETWEEN | sub.TemporalRelation.AFTER, sub.IntervalSince(sub.TimePoint()), part
+        case SpatialCondition(_, Region(), part) | TemporalCondition(
+            TemporalRelation.BETWEEN | TemporalRelation.AFTER, IntervalSince(TimePoint()), part
         ):
             return _get_events(part, variables)
-        case sub.Disjunction(parts):
-            atoms: list[sub.EventAtom] = []
+        case Disjunction(parts):
+            atoms: list[EventAtom] = []
             for part in parts:
                 events = _get_events(part, variables)
                 if events is None:
                     return None
                 atoms += events
             return tuple(atoms)
-        case sub.TemporalCondition() | sub.Concurrent() | sub.SpatialCondition() | sub.Conjunction():
+        case TemporalCondition() | Concurrent() | SpatialCondition() | Conjunction():
             return None
 
 
 _TIMES = (ValueKind.TIMESTAMP, ValueKind.DATE)
 _FITS = {
-    sub.PredicateType.ARITH: ("a number", (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),
-    sub.PredicateType.STRING: ("text", (ValueKind.STRING,)),
-    sub.PredicateType.BOOL: ("true or false", (ValueKind.BOOLEAN,)),
-    sub.PredicateType.TIME: ("a time", (*_TIMES, ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),
+    PredicateType.ARITH: ("a number", (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),
+    PredicateType.STRING: ("text", (ValueKind.STRING,)),
+    PredicateType.BOOL: ("true or false", (ValueKind.BOOLEAN,)),
+    PredicateType.TIME: ("a time", (*_TIMES, ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),
 }
 
 
-def check_subscription_fields(subscription: sub.Subscription, schema: Schema) -> None:
+def check_subscription_fields(subscription: Subscription, schema: Schema) -> None:
     """Raises a QueryError for locations without a column, or fields that cannot be compared.
 
     Predicates with constants are checked when the predicate index is built.
     """
-    for expression in sub.iterate_parts(subscription.root, *subscription.variables.values()):
+    for expression in iterate_parts(subscription.root, *subscription.variables.values()):
         match expression:
-            case sub.SpatialCondition(span=span) if schema.location is None:
+            case SpatialCondition(span=span) if schema.location is None:
                 raise QueryError(
                     "the events have no location",
                     hint='name its columns: location="position", or location=("lon", "lat")',
                     span=span,
                 )
-            case sub.EventAtom(predicates):
+            case EventAtom(predicates):
                 for predicate in predicates:
-                    if isinstance(predicate.value, sub.VariableField):
+                    if isinstance(predicate.value, VariableField):
                         _check_comparison(predicate, predicate.value, schema)
             case _:
                 continue
 
 
-def _check_comparison(predicate: sub.Predicate, other: sub.VariableField, schema: Schema) -> None:
+def _check_comparison(predicate: Predicate, other: VariableField, schema: Schema) -> None:
     left = _get_kind(predicate.name, predicate.span, schema)
     right = _get_kind(other.name, other.span, schema)
     expected, kinds = _FITS[predicate.type]

@@ -13,9 +13,18 @@ from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
-from ensue.ir import expression as ex
 from ensue.ir import traits, traversal
-from ensue.ir.expression import Expr
+from ensue.ir.expression import (
+    MOVING_POSITIONS,
+    Aggregate,
+    Binary,
+    EventPosition,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    IsNull,
+    Literal,
+)
 from ensue.ir.pattern import Atom, Kleene, LoopExit, Not, Pattern, Seq
 from ensue.ir.query import TIMED_OUT, Query, ReturnItem
 from ensue.ir.selection import CONTIGUOUS, ByEvents, Strategy
@@ -90,7 +99,7 @@ def check_timeouts(query: Query, column: str) -> None:
             _check_part(part)
     for condition in query.where:
         for ref in traversal.iterate_references(condition):
-            if ref.at is ex.EventPosition.THROUGH:
+            if ref.at is EventPosition.THROUGH:
                 raise QueryError(
                     "emit_timeouts cannot use a running aggregate that includes the current event",
                     hint=f"aggregate the events before it: {ref.variable}[..i-1]",
@@ -160,7 +169,7 @@ def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
             continue
         for ref in traversal.iterate_references(condition):
             settled = ref.variable not in lists or (
-                isinstance(ref, ex.FieldRef) and ref.at is ex.EventPosition.NTH and ref.nth == 1
+                isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1
             )
             if ref.variable not in known | inside or (leading and not settled):
                 raise QueryError(
@@ -202,16 +211,16 @@ def build_timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
 
 def _build_unfinished_query(query: Query, time: str) -> Query:
     """Builds the query that returns timed-out partial matches instead of matches."""
-    flag = (ReturnItem(ex.Literal(True), TIMED_OUT),) if query.returns else ()
+    flag = (ReturnItem(Literal(True), TIMED_OUT),) if query.returns else ()
 
     def of_bound(returned: ReturnItem) -> ReturnItem:
         """Makes a column NULL if a variable has no event: a count would be 0."""
-        if isinstance(returned.expr, ex.FieldRef | ex.Literal):
+        if isinstance(returned.expr, FieldRef | Literal):
             return returned
         value = returned.expr
         for variable in sorted(traversal.get_variables(value)):
             first = traversal.get_first_field(query.pattern, variable, time)
-            value = ex.FunctionCall(CASE, (ex.IsNull(first, negated=True), value))
+            value = FunctionCall(CASE, (IsNull(first, negated=True), value))
         return replace(returned, expr=value)
 
     return replace(
@@ -302,7 +311,7 @@ def _select_columns(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tupl
     if not returns:
         return ()
     computed = [r for r in returns if traversal.get_variables(r.expr) <= set(bound)]
-    return (*computed, ReturnItem(ex.Literal(True), TIMED_OUT))
+    return (*computed, ReturnItem(Literal(True), TIMED_OUT))
 
 
 class _Conditions:
@@ -333,31 +342,31 @@ class _Conditions:
             self._grows(ref, self.open) for ref in traversal.iterate_references(condition)
         )
 
-    def _grows(self, ref: ex.FieldRef | ex.Aggregate, variable: str | None) -> bool:
+    def _grows(self, ref: FieldRef | Aggregate, variable: str | None) -> bool:
         """Whether further events of a Kleene variable can change the value of a reference."""
-        if ref.variable != variable or variable not in self.kleenes or ref.at in ex.MOVING_POSITIONS:
+        if ref.variable != variable or variable not in self.kleenes or ref.at in MOVING_POSITIONS:
             return False
-        return not (isinstance(ref, ex.FieldRef) and ref.at is ex.EventPosition.NTH and ref.nth == 1)
+        return not (isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1)
 
     def list_further(self, further: Atom) -> list[Expr]:
         """Returns the conditions on another event of the open Kleene variable."""
         variable = self.open
 
         def moved(node: Expr) -> Expr:
-            if not isinstance(node, ex.FieldRef | ex.Aggregate) or node.variable != variable:
+            if not isinstance(node, FieldRef | Aggregate) or node.variable != variable:
                 return node
-            if node.at is ex.EventPosition.BEFORE:  # an aggregate, or inside one
-                return replace(node, at=ex.EventPosition.ALL)
-            if isinstance(node, ex.FieldRef) and node.at is ex.EventPosition.CURRENT:
-                return ex.FieldRef(further.variable, node.name, span=node.span)
-            if isinstance(node, ex.FieldRef) and node.at is ex.EventPosition.PREVIOUS:
-                return replace(node, at=ex.EventPosition.LAST)
+            if node.at is EventPosition.BEFORE:  # an aggregate, or inside one
+                return replace(node, at=EventPosition.ALL)
+            if isinstance(node, FieldRef) and node.at is EventPosition.CURRENT:
+                return FieldRef(further.variable, node.name, span=node.span)
+            if isinstance(node, FieldRef) and node.at is EventPosition.PREVIOUS:
+                return replace(node, at=EventPosition.LAST)
             return node
 
         running = [
             c
             for c in self.list_known()
-            if any(r.variable == variable and r.at in ex.MOVING_POSITIONS for r in traversal.iterate_references(c))
+            if any(r.variable == variable and r.at in MOVING_POSITIONS for r in traversal.iterate_references(c))
         ]
         return [_bind_condition(traversal.rewrite_expr(c, moved), further, self.time) for c in running]
 
@@ -380,14 +389,14 @@ class _Conditions:
         if condition is None:
             return None
         for ref in traversal.iterate_references(condition):
-            if ref.variable == atom.variable and ref.at in (ex.EventPosition.PREVIOUS, ex.EventPosition.BEFORE):
+            if ref.variable == atom.variable and ref.at in (EventPosition.PREVIOUS, EventPosition.BEFORE):
                 return None
 
         def single(node: Expr) -> Expr:
-            if not isinstance(node, ex.FieldRef | ex.Aggregate) or node.variable != atom.variable:
+            if not isinstance(node, FieldRef | Aggregate) or node.variable != atom.variable:
                 return node
-            if isinstance(node, ex.FieldRef):
-                return replace(node, at=ex.EventPosition.ONLY, nth=1)
+            if isinstance(node, FieldRef):
+                return replace(node, at=EventPosition.ONLY, nth=1)
             if node.function in _OF_ONE and node.argument is not None:
                 return node.argument
             return node
@@ -404,14 +413,14 @@ class _Conditions:
 def _drop_unbound(condition: Expr, unbound: Sequence[str]) -> Expr | None:
     """Rewrites a condition for unbound variables; None if it then does not apply."""
     if any(
-        ref.variable in unbound and (isinstance(ref, ex.FieldRef) or ref.at in ex.MOVING_POSITIONS)
+        ref.variable in unbound and (isinstance(ref, FieldRef) or ref.at in MOVING_POSITIONS)
         for ref in traversal.iterate_references(condition)
     ):
         return None
 
     def empty(node: Expr) -> Expr:
-        if isinstance(node, ex.Aggregate) and node.variable in unbound:
-            return ex.Literal(0 if node.function == "count" else None)
+        if isinstance(node, Aggregate) and node.variable in unbound:
+            return Literal(0 if node.function == "count" else None)
         return node
 
     return traversal.rewrite_expr(condition, empty)
@@ -424,9 +433,9 @@ def _bind_condition(condition: Expr, atom: Atom, time: str) -> Expr:
     """
     if atom.variable in traversal.get_variables(condition):
         return condition
-    field = ex.FieldRef(atom.variable, time)
-    never = ex.Binary("and", ex.IsNull(field), ex.IsNull(field, negated=True))
-    return ex.Binary("or", condition, never)
+    field = FieldRef(atom.variable, time)
+    never = Binary("and", IsNull(field), IsNull(field, negated=True))
+    return Binary("or", condition, never)
 
 
 def _create_name(name: str, taken: set[str]) -> str:

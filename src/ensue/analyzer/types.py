@@ -8,13 +8,13 @@ from ensue.errors import QueryError, Span
 from ensue.functions import FUNCTIONS
 from ensue.functions.datetime import BELOW_A_DAY, is_utc, parse_unit
 from ensue.functions.record import AT_TIME_ZONE, TO_CLOCK, TO_INSTANT, ArgumentType, ResultType, get_common_kind
-from ensue.ir import expression as ex
+from ensue.ir import expression
 from ensue.ir.expression import Expr
 from ensue.ir.traversal import rewrite_expr
 from ensue.ir.values import fit_int64
 from ensue.schema import ValueKind
 
-KindLookup = Callable[[ex.FieldRef], ValueKind]
+KindLookup = Callable[[expression.FieldRef], ValueKind]
 
 _INSTANTS = (ValueKind.TIMESTAMP, ValueKind.DATE)
 _WITHOUT_ORDER = (ValueKind.OTHER, ValueKind.PLACE)
@@ -26,45 +26,45 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
 
     A list such as `RETURN a[].price` has the kind of its elements; an event is OTHER.
 
-    >>> infer_kind(ex.Binary("/", ex.Literal(1), ex.Literal(2)), lambda field: ValueKind.NULL)
+    >>> infer_kind(expression.Binary("/", expression.Literal(1), expression.Literal(2)), lambda field: ValueKind.NULL)
     <ValueKind.FLOAT: 'float'>
     """
     match expr:
-        case ex.Literal(value=value):
+        case expression.Literal(value=value):
             return get_constant_kind(value)
-        case ex.FieldRef(name=None):
+        case expression.FieldRef(name=None):
             return ValueKind.OTHER
-        case ex.FieldRef():
+        case expression.FieldRef():
             return kind_of_field(expr)
-        case ex.Aggregate(argument=None):
+        case expression.Aggregate(argument=None):
             return ValueKind.INTEGER
-        case ex.Aggregate(function=function, argument=argument):
+        case expression.Aggregate(function=function, argument=argument):
             assert argument is not None
             return _infer_aggregate(function, infer_kind(argument, kind_of_field), expr)
-        case ex.Unary(operator="not", operand=operand):
+        case expression.Unary(operator="not", operand=operand):
             return _logical("not", operand, infer_kind(operand, kind_of_field))
-        case ex.Unary(operand=operand):
+        case expression.Unary(operand=operand):
             return _infer_negative(infer_kind(operand, kind_of_field), operand)
-        case ex.Binary(operator="and" | "or" as operator, left=left, right=right):
+        case expression.Binary(operator="and" | "or" as operator, left=left, right=right):
             _logical(operator, left, infer_kind(left, kind_of_field))
             return _logical(operator, right, infer_kind(right, kind_of_field))
-        case ex.Binary(operator=operator, left=left, right=right):
+        case expression.Binary(operator=operator, left=left, right=right):
             kinds = infer_kind(left, kind_of_field), infer_kind(right, kind_of_field)
-            if operator in ex.COMPARISONS:
+            if operator in expression.COMPARISONS:
                 return _compare(left, right, kinds, expr.span)
             if operator == "||":
                 for operand, kind in zip((left, right), kinds, strict=True):
                     _expect("'||'", ArgumentType.TEXT, operand, kind)
                 return ValueKind.STRING
             return _compute(operator, kinds, expr)
-        case ex.IsNull(operand=operand):
+        case expression.IsNull(operand=operand):
             infer_kind(operand, kind_of_field)
             return ValueKind.BOOLEAN
-        case ex.In(operand=operand, options=options):
+        case expression.In(operand=operand, options=options):
             return _check_each(operand, options, kind_of_field)
-        case ex.Between(operand=operand, low=low, high=high):
+        case expression.Between(operand=operand, low=low, high=high):
             return _check_each(operand, (low, high), kind_of_field)
-        case ex.Like(operand=operand):
+        case expression.Like(operand=operand):
             kind = infer_kind(operand, kind_of_field)
             if kind not in (ValueKind.STRING, ValueKind.NULL):
                 raise QueryError(
@@ -73,11 +73,11 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
                     span=operand.span,
                 )
             return ValueKind.BOOLEAN
-        case ex.FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             return _infer_call(function, arguments, kind_of_field, expr.span)
 
 
-def get_constant_kind(value: ex.Constant) -> ValueKind:
+def get_constant_kind(value: expression.Constant) -> ValueKind:
     """Returns the kind of a constant.
 
     >>> get_constant_kind(True), get_constant_kind(2**63)
@@ -105,7 +105,7 @@ def _reject_rounded(*exprs: Expr) -> None:
     """Rejects an integer constant that would be rounded to the nearest float."""
     for expr in exprs:
         match expr:
-            case ex.Literal(value=int(value)) if fit_int64(value) is None and int(float(value)) != value:
+            case expression.Literal(value=int(value)) if fit_int64(value) is None and int(float(value)) != value:
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
                     hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
@@ -156,7 +156,7 @@ def _compare(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind], span: 
 
 def _suggest_comparison(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind]) -> str | None:
     for literal, kind in ((left, kinds[1]), (right, kinds[0])):
-        if not isinstance(literal, ex.Literal):
+        if not isinstance(literal, expression.Literal):
             continue
         if isinstance(literal.value, str) and kind in _INSTANTS:
             return f"write TIMESTAMP '{literal.value}'"
@@ -193,7 +193,7 @@ def _infer_negative(kind: ValueKind, operand: Expr) -> ValueKind:
     raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
 
 
-def _compute(operator: str, kinds: tuple[ValueKind, ValueKind], expr: ex.Binary) -> ValueKind:
+def _compute(operator: str, kinds: tuple[ValueKind, ValueKind], expr: expression.Binary) -> ValueKind:
     left, right = kinds
     _reject_rounded(expr.left, expr.right)
     if ValueKind.NULL in kinds and set(kinds).isdisjoint(_WITHOUT_ORDER):
@@ -233,7 +233,7 @@ def _suggest_arithmetic(operator: str, kinds: tuple[ValueKind, ValueKind]) -> st
     return None
 
 
-def _infer_aggregate(function: str, kind: ValueKind, expr: ex.Aggregate) -> ValueKind:
+def _infer_aggregate(function: str, kind: ValueKind, expr: expression.Aggregate) -> ValueKind:
     match function:
         case "count":
             return ValueKind.INTEGER
@@ -294,7 +294,7 @@ def _infer_call(function: str, arguments: Sequence[Expr], kind_of_field: KindLoo
 
 
 def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> None:
-    if type_ is ArgumentType.ZONE and not isinstance(argument, ex.Literal):
+    if type_ is ArgumentType.ZONE and not isinstance(argument, expression.Literal):
         raise QueryError(
             f"{what} takes the name of a time zone as a constant",
             hint="as in a.ts AT TIME ZONE 'Europe/Zurich'",
@@ -307,20 +307,20 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
             span=argument.span,
         )
     match argument:
-        case ex.Literal(value=str(text)) if type_ is ArgumentType.REGEXP:
+        case expression.Literal(value=str(text)) if type_ is ArgumentType.REGEXP:
             from ensue.functions.string import compile_regexp
 
             try:
                 compile_regexp(text)
             except QueryError as error:
                 raise error.at(argument.span, None) from None
-        case ex.Literal(value=str(text)) if type_ is ArgumentType.UNIT and parse_unit(text) is None:
+        case expression.Literal(value=str(text)) if type_ is ArgumentType.UNIT and parse_unit(text) is None:
             raise QueryError(
                 f"'{text}' is not a unit of time",
                 hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
                 span=argument.span,
             )
-        case ex.Literal(value=str(text)) if type_ is ArgumentType.ZONE:
+        case expression.Literal(value=str(text)) if type_ is ArgumentType.ZONE:
             from ensue.functions.datetime import find_zone, suggest_zone
 
             if find_zone(text) is None:
@@ -328,7 +328,7 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
 
 
 def _suggest_place(argument: Expr) -> str:
-    if isinstance(argument, ex.FieldRef) and argument.name == "location":
+    if isinstance(argument, expression.FieldRef) and argument.name == "location":
         return "events have a field 'location' that holds no locations: give it another name"
     return "a place is a.location, point(x, y), CIRCLE(x, y, r) or WKT 'POLYGON (...)'"
 
@@ -354,7 +354,7 @@ _JOINING = ("concat", "concat_ws")
 def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
     """Makes the implicit casts of SQL explicit: numbers to strings, integers to floats.
 
-    >>> expr = ex.Binary("||", ex.FieldRef("", "n"), ex.Literal("x"))
+    >>> expr = expression.Binary("||", expression.FieldRef("", "n"), expression.Literal("x"))
     >>> add_implicit_casts(expr, lambda _: ValueKind.INTEGER).left.function
     'to_string'
     """
@@ -369,11 +369,11 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
         part_kind = kind(part)
         if part_kind not in ArgumentType.PRINTED.kinds or part_kind is ValueKind.STRING:
             return part
-        return ex.FunctionCall("to_string", (part,), part.span)
+        return expression.FunctionCall("to_string", (part,), part.span)
 
     def beside(part: Expr, *others: Expr) -> Expr:
         """Casts a string constant to a time if it is compared with one."""
-        if not isinstance(part, ex.Literal) or not isinstance(part.value, str):
+        if not isinstance(part, expression.Literal) or not isinstance(part.value, str):
             return part
         if not any(kind(other) in _INSTANTS for other in others):
             return part
@@ -384,22 +384,22 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
 
     def change(node: Expr) -> Expr:
         match node:
-            case ex.Binary(operator="||", left=left, right=right):
+            case expression.Binary(operator="||", left=left, right=right):
                 return replace(node, left=text(left), right=text(right))
-            case ex.Binary(operator=operator, left=left, right=right) if operator in ex.COMPARISONS:
+            case expression.Binary(operator=operator, left=left, right=right) if operator in expression.COMPARISONS:
                 return replace(node, left=beside(left, right), right=beside(right, left))
-            case ex.Between(operand=operand, low=low, high=high):
+            case expression.Between(operand=operand, low=low, high=high):
                 return replace(node, low=beside(low, operand), high=beside(high, operand))
-            case ex.In(operand=operand, options=options):
+            case expression.In(operand=operand, options=options):
                 return replace(node, options=tuple(beside(o, operand) for o in options))
-            case ex.FunctionCall(function=function, arguments=arguments) if function in _JOINING:
+            case expression.FunctionCall(function=function, arguments=arguments) if function in _JOINING:
                 return replace(node, arguments=tuple(map(text, arguments)))
-            case ex.FunctionCall(function=function) if FUNCTIONS[function].gives is ResultType.SHARED:
+            case expression.FunctionCall(function=function) if FUNCTIONS[function].gives is ResultType.SHARED:
                 return _shared(node)
             case _:
                 return node
 
-    def _shared(node: ex.FunctionCall) -> Expr:
+    def _shared(node: expression.FunctionCall) -> Expr:
         """Casts arguments to their common kind."""
         if kind(node) is not ValueKind.FLOAT:
             return node
@@ -407,46 +407,47 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
         return replace(
             node,
             arguments=tuple(
-                ex.FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a for a in node.arguments
+                expression.FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a for a in node.arguments
             ),
         )
 
     return rewrite_expr(expr, change)
 
 
-ZoneLookup = Callable[[ex.FieldRef], str | None]
+ZoneLookup = Callable[[expression.FieldRef], str | None]
 
 
 def get_time_zone(expr: Expr, zone_of_field: ZoneLookup) -> str | None:
     """Returns the time zone of an expression; None if it has none, or is no time.
 
     >>> from ensue.ir.expression import FieldRef
-    >>> get_time_zone(ex.Binary("+", ex.FieldRef("a", "ts"), ex.Literal(1)), lambda _: "Asia/Tokyo")
+    >>> get_time_zone(
+    ...     expression.Binary("+", expression.FieldRef("a", "ts"), expression.Literal(1)), lambda _: "Asia/Tokyo"
+    ... )
     'Asia/Tokyo'
     """
     match expr:
-        case ex.FieldRef(name=None):
+        case expression.FieldRef(name=None):
             return None
-        case ex.FieldRef():
+        case expression.FieldRef():
             return zone_of_field(expr)
-        case ex.FunctionCall(function=function, arguments=(time, ex.Literal(value=zone))) if function in (
-            AT_TIME_ZONE,
-            TO_INSTANT,
+        case expression.FunctionCall(function=function, arguments=(time, expression.Literal(value=zone))) if (
+            function in (AT_TIME_ZONE, TO_INSTANT)
         ):
             local = function == AT_TIME_ZONE and get_time_zone(time, zone_of_field) is not None
             return None if local else str(zone)
-        case ex.FunctionCall(function=function) if function == TO_CLOCK:
+        case expression.FunctionCall(function=function) if function == TO_CLOCK:
             return None
-        case ex.FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             record = FUNCTIONS[function]
             if record.gives is ValueKind.TIMESTAMP or isinstance(record.gives, ResultType):
                 return _find_zone(arguments, zone_of_field)
             return None
-        case ex.Aggregate(argument=argument):
+        case expression.Aggregate(argument=argument):
             return None if argument is None else get_time_zone(argument, zone_of_field)
-        case ex.Binary(operator="+" | "-", left=left, right=right):
+        case expression.Binary(operator="+" | "-", left=left, right=right):
             return _find_zone((left, right), zone_of_field)
-        case ex.Unary(operand=operand):
+        case expression.Unary(operand=operand):
             return get_time_zone(operand, zone_of_field)
         case _:
             return None
@@ -462,10 +463,10 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
 
     def change(node: Expr) -> Expr:
         match node:
-            case ex.FunctionCall(function=function, arguments=(time, zone)) if function == AT_TIME_ZONE:
+            case expression.FunctionCall(function=function, arguments=(time, zone)) if function == AT_TIME_ZONE:
                 zoned = get_time_zone(time, zone_of_field) is not None
-                return ex.FunctionCall(TO_CLOCK if zoned else TO_INSTANT, (time, zone), node.span)
-            case ex.FunctionCall(function=function) if FUNCTIONS[function].clock:
+                return expression.FunctionCall(TO_CLOCK if zoned else TO_INSTANT, (time, zone), node.span)
+            case expression.FunctionCall(function=function) if FUNCTIONS[function].clock:
                 return _convert_to_local(node, zone_of_field)
             case _:
                 return node
@@ -473,7 +474,7 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
     return rewrite_expr(expr, change)
 
 
-def _convert_to_local(call: ex.FunctionCall, zone_of_field: ZoneLookup) -> Expr:
+def _convert_to_local(call: expression.FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     record = FUNCTIONS[call.function]
     takes = record.get_argument_types(len(call.arguments))
     zones = [
@@ -484,10 +485,12 @@ def _convert_to_local(call: ex.FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     if zone is None:
         return call
     clocks = tuple(
-        argument if name is None or is_utc(name) else ex.FunctionCall(TO_CLOCK, (argument, ex.Literal(name)))
+        argument
+        if name is None or is_utc(name)
+        else expression.FunctionCall(TO_CLOCK, (argument, expression.Literal(name)))
         for argument, name in zip(call.arguments, zones, strict=True)
     )
-    unit = parse_unit(call.arguments[0].value) if isinstance(call.arguments[0], ex.Literal) else None
+    unit = parse_unit(call.arguments[0].value) if isinstance(call.arguments[0], expression.Literal) else None
     if call.function == "date_diff" and unit in BELOW_A_DAY:
         # elapsed hours count, also across a clock change
         units = call.arguments[0]
@@ -498,13 +501,13 @@ def _convert_to_local(call: ex.FunctionCall, zone_of_field: ZoneLookup) -> Expr:
         return _truncate(call.arguments[0], call.arguments[1], clocks[1])
     local = replace(call, arguments=clocks)
     if record.gives is ValueKind.TIMESTAMP:
-        return ex.FunctionCall(TO_INSTANT, (local, ex.Literal(zone)), call.span)
+        return expression.FunctionCall(TO_INSTANT, (local, expression.Literal(zone)), call.span)
     return local
 
 
 def _truncate(unit: Expr, time: Expr, clock: Expr) -> Expr:
     """Truncates a time to an hour or less by the local time."""
     if time == clock:
-        return ex.FunctionCall("date_trunc", (unit, time), time.span)
-    passed = ex.Binary("-", clock, ex.FunctionCall("date_trunc", (unit, clock)))
-    return ex.Binary("-", time, passed, time.span)
+        return expression.FunctionCall("date_trunc", (unit, time), time.span)
+    passed = expression.Binary("-", clock, expression.FunctionCall("date_trunc", (unit, clock)))
+    return expression.Binary("-", time, passed, time.span)

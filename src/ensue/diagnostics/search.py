@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from ensue.analyzer import normal_form as nf
+from ensue.analyzer import normal_form
 from ensue.diagnostics.blockers import Attempts, Blocker, BlockerStats, TopCandidates, report_part
 from ensue.diagnostics.messages import EventMessages
 from ensue.diagnostics.search_context import (
@@ -79,7 +79,7 @@ class _Diagnosis:
         self.examined = len(stream.events)
         self.messages = EventMessages(stream, _list_fields(subscription))
         self.filter = AtomFilter(stream)
-        self.ways = nf.build_alternatives(subscription)
+        self.ways = normal_form.build_alternatives(subscription)
         self.filtered: dict[EventTest, FilterStats] = {}
         context = subscription, self.messages, max_candidates
         self.stats = [BlockerStats(way, *context) for way in self.ways]
@@ -113,7 +113,7 @@ class _Diagnosis:
         """Searches each alternative; events that one atom did not examine are left out of all."""
         candidates = {atom: self._index(found.passed) for atom, found in self.filtered.items()}
         near = {atom: self._index_near(found) for atom, found in self.filtered.items()}
-        ties = [nf.find_common_key(way) for way in self.ways]
+        ties = [normal_form.find_common_key(way) for way in self.ways]
         tied = all(one is not None for one in ties)
         for number, budget in self._share_steps(range(len(self.ways)), self.steps_left):
             context = SearchContext(self.stream, self.filter, candidates, near, budget, self.now)
@@ -197,10 +197,10 @@ class _Diagnosis:
         return None
 
 
-def _list_atoms(way: nf.SubscriptionAlternative) -> Iterator[EventTest]:
+def _list_atoms(way: normal_form.SubscriptionAlternative) -> Iterator[EventTest]:
     """Yields all atoms, including those of absences."""
     for part in way.parts:
-        if isinstance(part, nf.AbsentPart):
+        if isinstance(part, normal_form.AbsentPart):
             for other in part.absent:
                 yield from _list_atoms(other)
         else:
@@ -223,7 +223,7 @@ def _build_match(assignment: Assignment) -> SubscriptionMatch:
     start, end = assignment.get_start(way.root), assignment.get_end(way.root)
     assert start is not None
     assert end is not None
-    absences = (part for part in way.parts if isinstance(part, nf.AbsentPart))
+    absences = (part for part in way.parts if isinstance(part, normal_form.AbsentPart))
     known = [(events[-1].end, 0)] if events else []
     known += [(assignment.get_until(absence), 1) for absence in absences]
     return SubscriptionMatch(tuple(e.position for e in events), start, end, max(known))
@@ -247,7 +247,7 @@ class CombinationSearch:
 
     def __init__(
         self,
-        way: nf.SubscriptionAlternative,
+        way: normal_form.SubscriptionAlternative,
         context: SearchContext,
         *,
         scope: AbsenceScope | None = None,
@@ -311,7 +311,7 @@ class CombinationSearch:
         """Selects the events with the value that a field must have."""
         if level.equal:
             compared = self.way.conditions[level.equal[0]]
-            assert isinstance(compared, nf.FieldComparison)
+            assert isinstance(compared, normal_form.FieldComparison)
             name, other, other_name = compared.name, compared.other, compared.other_name
             if compared.part != level.part:
                 name, other, other_name = compared.other_name, compared.part, compared.name
@@ -351,20 +351,20 @@ class CombinationSearch:
     def holds(self, number: int) -> bool:
         """Returns whether a condition holds for the events so far."""
         match self.way.conditions[number]:
-            case nf.TimeConstraint() as later:
+            case normal_form.TimeConstraint() as later:
                 return self.assignment.is_in_time(later)
-            case nf.FieldComparison(part, name, operator, other, other_name):
+            case normal_form.FieldComparison(part, name, operator, other, other_name):
                 events, stream = self.assignment.events, self.context.stream
                 value = stream.value(events[other], other_name)
                 return stream.holds(events[part], name, operator, value)
-            case nf.SpatialConstraint() as near:
+            case normal_form.SpatialConstraint() as near:
                 first, second = self.find_places(near)
                 relation = near.comparison, near.number, near.tolerance
                 space = self.context.stream.space
                 return geometry.evaluate_relation(near.where, first, second, *relation, space)
 
     def find_places(
-        self, near: nf.SpatialConstraint
+        self, near: normal_form.SpatialConstraint
     ) -> tuple[geometry.ConvexHull | geometry.Shape | None, geometry.ConvexHull | None]:
         """Returns the places of the two groups, or the region and the place of the group."""
         context, assignment = self.context, self.assignment
@@ -379,7 +379,7 @@ class CombinationSearch:
     def find_violation(self, number: int) -> tuple[Event, ...] | None:
         """Finds events that violate an absence; None if there are none."""
         gone, assignment, stream = self.way.parts[number], self.assignment, self.context.stream
-        assert isinstance(gone, nf.AbsentPart)
+        assert isinstance(gone, normal_form.AbsentPart)
         since, until = assignment.get_time(gone.since), assignment.get_until(gone)
         assert since is not None
         base, events = assignment.get_positions(gone.base), assignment.events
@@ -390,7 +390,7 @@ class CombinationSearch:
         return violations[key]
 
     def _search_absent(
-        self, gone: nf.AbsentPart, scope: AbsenceScope, values: tuple[object, ...]
+        self, gone: normal_form.AbsentPart, scope: AbsenceScope, values: tuple[object, ...]
     ) -> tuple[Event, ...] | None:
         for index, way in enumerate(gone.absent):
             tests: dict[int, list[FieldTest]] = {}
@@ -405,7 +405,7 @@ class CombinationSearch:
 
     def _is_over(self) -> bool:
         """Returns whether time has passed the intervals of all absences."""
-        absences = [part for part in self.way.parts if isinstance(part, nf.AbsentPart)]
+        absences = [part for part in self.way.parts if isinstance(part, normal_form.AbsentPart)]
         last = max(map(self.assignment.get_until, absences), default=None)
         if self.context.now is None or last is None or last < self.context.now:
             return True

@@ -14,10 +14,31 @@ from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from ensue.ir import subscription as sub
 from ensue.ir.expression import Constant
 from ensue.ir.pattern import RESOLVED
 from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.subscription import (
+    Concurrent,
+    Conjunction,
+    Disjunction,
+    EventAtom,
+    Expression,
+    IntervalBetween,
+    IntervalSince,
+    Length,
+    Predicate,
+    Region,
+    SpatialCondition,
+    SpatialRelation,
+    Subscription,
+    SubscriptionInterval,
+    TemporalCondition,
+    TimePoint,
+    VariableField,
+    VariableUse,
+    flatten_parts,
+    get_subexpressions,
+)
 from ensue.ir.user_operator import UserOperator
 
 Rewrite = Callable[[Any], Any]
@@ -107,15 +128,15 @@ Labels = Mapping[str, str]
 _EFFORT = 5_000  # maximum number of texts that are generated for one subscription
 
 
-def canonical_subscription(subscription: sub.Subscription) -> str:
+def canonical_subscription(subscription: Subscription) -> str:
     """Returns the canonical form of a subscription.
 
     Equal texts always mean equal subscriptions. With very many symmetric variables the search is
     cut off, and then equal subscriptions may have different texts.
 
     >>> from ensue.ir.subscription import PredicateType
-    >>> one, two = (sub.EventAtom((sub.Predicate(PredicateType.ARITH, "id", "=", n),)) for n in (1, 2))
-    >>> first, second = (sub.Subscription(sub.Conjunction(parts)) for parts in ((one, two), (two, one)))
+    >>> one, two = (EventAtom((Predicate(PredicateType.ARITH, "id", "=", n),)) for n in (1, 2))
+    >>> first, second = (Subscription(Conjunction(parts)) for parts in ((one, two), (two, one)))
     >>> canonical_subscription(first) == canonical_subscription(second)
     True
     """
@@ -125,7 +146,7 @@ def canonical_subscription(subscription: sub.Subscription) -> str:
 
 
 class _Canonical:
-    def __init__(self, subscription: sub.Subscription) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         defined = subscription.variables
         uses, read = _count_uses(subscription.root, defined)
         once = {n: defined[n] for n, count in uses.items() if count == 1 and n not in read}
@@ -177,10 +198,10 @@ class _Canonical:
 
         def labelled(node: Any) -> Any:
             match node:
-                case sub.VariableUse(name):
-                    return sub.VariableUse(labels[name])
-                case sub.VariableField(variable, name):
-                    return sub.VariableField(labels[variable], name)
+                case VariableUse(name):
+                    return VariableUse(labels[name])
+                case VariableField(variable, name):
+                    return VariableField(labels[variable], name)
                 case _:
                     return node
 
@@ -200,7 +221,7 @@ def _individualize(colours: Mapping[str, int], name: str) -> dict[str, int]:
     return {other: 2 * colour + (other != name) for other, colour in colours.items()}
 
 
-def _count_uses(expression: sub.Expression, variables: Mapping[str, sub.Expression]) -> tuple[dict[str, int], set[str]]:
+def _count_uses(expression: Expression, variables: Mapping[str, Expression]) -> tuple[dict[str, int], set[str]]:
     """Counts the uses of each variable, and returns the variables whose fields are read."""
     uses: dict[str, int] = {}
     read: set[str] = set()
@@ -208,13 +229,13 @@ def _count_uses(expression: sub.Expression, variables: Mapping[str, sub.Expressi
     pending = [expression]
     while pending:
         part = pending.pop()
-        pending += sub.get_subexpressions(part)
+        pending += get_subexpressions(part)
         names: list[str] = []
-        if isinstance(part, sub.VariableUse):
+        if isinstance(part, VariableUse):
             uses[part.variable] = uses.get(part.variable, 0) + 1
             names = [part.variable]
-        elif isinstance(part, sub.EventAtom):
-            names = [p.value.variable for p in part.predicates if isinstance(p.value, sub.VariableField)]
+        elif isinstance(part, EventAtom):
+            names = [p.value.variable for p in part.predicates if isinstance(p.value, VariableField)]
             read |= set(names)
         pending += [variables[name] for name in dict.fromkeys(names) if name not in seen]
         seen |= set(names)
@@ -225,53 +246,53 @@ def _count_uses(expression: sub.Expression, variables: Mapping[str, sub.Expressi
 class _Rewriter:
     """Normalizes expressions, and inlines variables that are used once."""
 
-    subscription: sub.Subscription
-    once: Mapping[str, sub.Expression]
+    subscription: Subscription
+    once: Mapping[str, Expression]
 
-    def expression(self, expression: sub.Expression) -> sub.Expression:
+    def expression(self, expression: Expression) -> Expression:
         match expression:
-            case sub.EventAtom(predicates):
-                return sub.EventAtom(Unordered(dict.fromkeys(map(_predicate, predicates))))
-            case sub.VariableUse(name):
+            case EventAtom(predicates):
+                return EventAtom(Unordered(dict.fromkeys(map(_predicate, predicates))))
+            case VariableUse(name):
                 return self.expression(self.once[name]) if name in self.once else expression
-            case sub.TemporalCondition(when, interval, part):
-                return sub.TemporalCondition(when, self.interval(interval), self.expression(part))
-            case sub.Concurrent(first, second, tolerance):
+            case TemporalCondition(when, interval, part):
+                return TemporalCondition(when, self.interval(interval), self.expression(part))
+            case Concurrent(first, second, tolerance):
                 by = _length(tolerance or self.subscription.concurrent)
-                return sub.Concurrent(self.expression(first), self.expression(second), by)
-            case sub.SpatialCondition():
+                return Concurrent(self.expression(first), self.expression(second), by)
+            case SpatialCondition():
                 return self.rewrite_spatial(expression)
-            case sub.Conjunction(parts):
-                return sub.Conjunction(Unordered(sub.flatten_parts(map(self.expression, parts), sub.Conjunction)))
-            case sub.Disjunction(parts):
-                return sub.Disjunction(Unordered(sub.flatten_parts(map(self.expression, parts), sub.Disjunction)))
+            case Conjunction(parts):
+                return Conjunction(Unordered(flatten_parts(map(self.expression, parts), Conjunction)))
+            case Disjunction(parts):
+                return Disjunction(Unordered(flatten_parts(map(self.expression, parts), Disjunction)))
 
-    def interval(self, interval: sub.SubscriptionInterval) -> sub.SubscriptionInterval:
+    def interval(self, interval: SubscriptionInterval) -> SubscriptionInterval:
         match interval:
-            case sub.IntervalSince(base, length):
-                since = sub.TimePoint(_constant(base.at)) if isinstance(base, sub.TimePoint) else self.expression(base)
-                return sub.IntervalSince(since, _length(length))
-            case sub.IntervalBetween(first, second):
-                return sub.IntervalBetween(self.expression(first), self.expression(second))
+            case IntervalSince(base, length):
+                since = TimePoint(_constant(base.at)) if isinstance(base, TimePoint) else self.expression(base)
+                return IntervalSince(since, _length(length))
+            case IntervalBetween(first, second):
+                return IntervalBetween(self.expression(first), self.expression(second))
 
-    def rewrite_spatial(self, placed: sub.SpatialCondition) -> sub.SpatialCondition:
+    def rewrite_spatial(self, placed: SpatialCondition) -> SpatialCondition:
         place, number, comparison = placed.place, placed.number, placed.comparison
-        if placed.where is sub.SpatialRelation.SAME and number is None:
+        if placed.where is SpatialRelation.SAME and number is None:
             number = self.subscription.same_place
-        if placed.where is sub.SpatialRelation.DISTANCE and comparison == "=":
+        if placed.where is SpatialRelation.DISTANCE and comparison == "=":
             comparison = f"within {float(self.subscription.equal)!r} of"
         return replace(
             placed,
-            place=place if isinstance(place, sub.Region) else self.expression(place),
+            place=place if isinstance(place, Region) else self.expression(place),
             part=self.expression(placed.part),
             comparison=comparison,
             number=None if number is None else float(number),
         )
 
 
-def _predicate(predicate: sub.Predicate) -> sub.Predicate:
+def _predicate(predicate: Predicate) -> Predicate:
     match predicate.value:
-        case sub.VariableField():
+        case VariableField():
             return predicate
         case tuple() as values:
             return replace(predicate, value=Unordered(dict.fromkeys(map(_constant, values))))
@@ -290,7 +311,7 @@ def _constant(value: Constant) -> Constant:
             return value
 
 
-def _length(length: sub.Length | None) -> sub.Length:
+def _length(length: Length | None) -> Length:
     """Normalizes a length; a length of zero has no unit."""
     match length:
         case None | ByTime(0) | ByUnits(0):

@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
 
-from ensue.ir import expression as ex
-from ensue.ir import traits
+from ensue.ir import expression, traits
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, LoopExit, MaxGap, Not, OperatorCall, Pattern, Repeat
 from ensue.ir.selection import Strategy
@@ -253,10 +252,12 @@ def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
             return
 
 
-def get_first_field(pattern: Pattern, variable: str, name: str) -> ex.FieldRef:
+def get_first_field(pattern: Pattern, variable: str, name: str) -> expression.FieldRef:
     """Returns the field of a variable's only or first event."""
     several = variable in get_kleene_variables(pattern)
-    return ex.FieldRef(variable, name, ex.EventPosition.NTH if several else ex.EventPosition.ONLY)
+    return expression.FieldRef(
+        variable, name, expression.EventPosition.NTH if several else expression.EventPosition.ONLY
+    )
 
 
 @cache_on_node
@@ -295,38 +296,38 @@ def map_results_to_events(pattern: Pattern) -> dict[str, str]:
 def get_operands(expr: Expr) -> tuple[Expr, ...]:
     """Returns the direct operands of an expression."""
     match expr:
-        case ex.Literal() | ex.FieldRef():
+        case expression.Literal() | expression.FieldRef():
             return ()
-        case ex.Aggregate(argument=argument):
+        case expression.Aggregate(argument=argument):
             return () if argument is None else (argument,)
-        case ex.Unary(operand=operand) | ex.IsNull(operand=operand) | ex.Like(operand=operand):
+        case expression.Unary(operand=operand) | expression.IsNull(operand=operand) | expression.Like(operand=operand):
             return (operand,)
-        case ex.Binary(left=left, right=right):
+        case expression.Binary(left=left, right=right):
             return (left, right)
-        case ex.In(operand=operand, options=options):
+        case expression.In(operand=operand, options=options):
             return (operand, *options)
-        case ex.Between(operand=operand, low=low, high=high):
+        case expression.Between(operand=operand, low=low, high=high):
             return (operand, low, high)
-        case ex.FunctionCall(arguments=arguments):
+        case expression.FunctionCall(arguments=arguments):
             return arguments
 
 
 def replace_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """Returns the same expression with other operands."""
     match expr:
-        case ex.Literal() | ex.FieldRef():
+        case expression.Literal() | expression.FieldRef():
             return expr
-        case ex.Aggregate():
+        case expression.Aggregate():
             return replace(expr, argument=new[0] if new else None)
-        case ex.Unary() | ex.IsNull() | ex.Like():
+        case expression.Unary() | expression.IsNull() | expression.Like():
             return replace(expr, operand=new[0])
-        case ex.Binary():
+        case expression.Binary():
             return replace(expr, left=new[0], right=new[1])
-        case ex.In():
+        case expression.In():
             return replace(expr, operand=new[0], options=new[1:])
-        case ex.Between():
+        case expression.Between():
             return replace(expr, operand=new[0], low=new[1], high=new[2])
-        case ex.FunctionCall():
+        case expression.FunctionCall():
             return replace(expr, arguments=new)
 
 
@@ -342,9 +343,9 @@ def iterate_nodes(expr: Expr) -> Iterator[Expr]:
         yield from iterate_nodes(operand)
 
 
-def iterate_references(expr: Expr) -> Iterator[ex.FieldRef | ex.Aggregate]:
+def iterate_references(expr: Expr) -> Iterator[expression.FieldRef | expression.Aggregate]:
     """Yields the aggregates, and the fields outside aggregates."""
-    if isinstance(expr, ex.FieldRef | ex.Aggregate):
+    if isinstance(expr, expression.FieldRef | expression.Aggregate):
         yield expr
         return
     for operand in get_operands(expr):
@@ -369,8 +370,8 @@ _STRAIGHT = 16  # longer chains are balanced trees
 def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
     """Combines the operands: left-deep if there are few, as a balanced tree if there are many.
 
-    >>> a, b, c = ex.Literal(True), ex.Literal(False), ex.Literal(None)
-    >>> build_chain("or", [a, b, c]) == ex.Binary("or", ex.Binary("or", a, b), c)
+    >>> a, b, c = expression.Literal(True), expression.Literal(False), expression.Literal(None)
+    >>> build_chain("or", [a, b, c]) == expression.Binary("or", expression.Binary("or", a, b), c)
     True
     """
     if len(operands) > _STRAIGHT:
@@ -386,13 +387,13 @@ def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
 def flatten_chain(operator: str, expr: Expr) -> list[Expr]:
     """Returns the operands of a chain, regardless of its shape.
 
-    >>> len(flatten_chain("or", build_chain("or", [ex.Literal(n) for n in range(40)])))
+    >>> len(flatten_chain("or", build_chain("or", [expression.Literal(n) for n in range(40)])))
     40
     """
-    if isinstance(expr, ex.Binary) and expr.operator == operator:
+    if isinstance(expr, expression.Binary) and expr.operator == operator:
         return flatten_chain(operator, expr.left) + flatten_chain(operator, expr.right)
     return [expr]
 
 
-def _combine(operator: str, left: Expr, right: Expr) -> ex.Binary:
-    return ex.Binary(operator, left, right, left.span.to(right.span) if left.span else None)
+def _combine(operator: str, left: Expr, right: Expr) -> expression.Binary:
+    return expression.Binary(operator, left, right, left.span.to(right.span) if left.span else None)

@@ -8,8 +8,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from ensue.analyzer.query import check_structure
 from ensue.brief_tracebacks import shorten_class_tracebacks, shorten_tracebacks
 from ensue.errors import QueryError
-from ensue.ir import selection as sel
-from ensue.ir import traversal
+from ensue.ir import selection, traversal
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.pattern import (
     UNTIL,
@@ -43,7 +42,7 @@ class LoopSpec:
 
     least: int
     most: int | None
-    inner: sel.Strategy = sel.Strategy.NEXT
+    inner: selection.Strategy = selection.Strategy.NEXT
     pause: MaxGap | None = None
     leave: LoopExit = LoopExit.FORK
     until: Not | None = None
@@ -54,7 +53,7 @@ class BuilderStep:
     """One step of a pattern: an event, or a group of steps."""
 
     part: Pattern
-    how: sel.Strategy | None = None  # how it follows the previous step; None: it is the first
+    how: selection.Strategy | None = None  # how it follows the previous step; None: it is the first
     negated: bool = False
     pause: MaxGap | None = None
     loop: LoopSpec | None = None
@@ -85,7 +84,7 @@ def _build_part(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
     part = step.part if step.loop is None else _build_loop(step.part, step.loop, step.optional)
     if step.optional and not (step.loop is not None and step.loop.least <= 1):
         part = part if get_form(part) is NodeForm.OPTION else Maybe(part)
-    if step.how is None or (step.how is sel.Strategy.ANY and not _needs_word(part, step, before)):
+    if step.how is None or (step.how is selection.Strategy.ANY and not _needs_word(part, step, before)):
         return part
     return Then(part, step.how, step.pause)
 
@@ -105,7 +104,7 @@ def _needs_word(part: Pattern, step: BuilderStep, before: Sequence[BuilderStep])
 
 def _build_loop(part: Pattern, loop: LoopSpec, optional: bool) -> Pattern:
     least = 0 if optional and loop.least == 1 else loop.least
-    plain = loop.inner is sel.Strategy.ANY and loop.pause is None
+    plain = loop.inner is selection.Strategy.ANY and loop.pause is None
     inner = None if plain else loop.inner
     repeated = (
         Kleene(part, least, loop.most, leave=loop.leave)
@@ -127,7 +126,7 @@ def _build_absence(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
             hint="give the times in the text of the query: !X x FROM b.end TO b.end + 5 minutes",
         )
     since = FieldRef(previous.about, "end", EventPosition.ONLY if previous.loop is None else EventPosition.LAST)
-    until = Binary("+", since, Literal(sel.convert_length(step.pause)))
+    until = Binary("+", since, Literal(selection.convert_length(step.pause)))
     return Not(step.part, interval=Interval(since, until))
 
 
@@ -221,32 +220,32 @@ class PatternBuilder(TextRepr):
 
     def then(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Appends the very next event of the partition; with `strict`, of the whole stream."""
-        how = sel.Strategy.STRICT if strict else sel.Strategy.PARTITION
+        how = selection.Strategy.STRICT if strict else selection.Strategy.PARTITION
         return self._append("then", part, type, how)
 
     def next(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Does the same as `then`, under Flink's name."""
-        how = sel.Strategy.STRICT if strict else sel.Strategy.PARTITION
+        how = selection.Strategy.STRICT if strict else selection.Strategy.PARTITION
         return self._append("next", part, type, how)
 
     def followed_by(self, part: "Part", type: str | None = None, /) -> Self:
         """Appends the next event that fits; other events may lie between."""
-        return self._append("followed_by", part, type, sel.Strategy.NEXT)
+        return self._append("followed_by", part, type, selection.Strategy.NEXT)
 
     def followed_by_any(self, part: "Part", type: str | None = None, /) -> Self:
         """Appends any later event that fits, each in a separate match."""
-        return self._append("followed_by_any", part, type, sel.Strategy.ANY)
+        return self._append("followed_by_any", part, type, selection.Strategy.ANY)
 
     def not_next(self, part: "Part", type: str | None = None, /) -> Self:
         """Requires that the very next event is no such event."""
-        return self._append("not_next", part, type, sel.Strategy.PARTITION, negated=True)
+        return self._append("not_next", part, type, selection.Strategy.PARTITION, negated=True)
 
     def not_followed_by(self, part: "Part", type: str | None = None, /) -> Self:
         """Requires no such event up to the next part; at the end, up to the end of the window."""
         return self._append("not_followed_by", part, type, None, negated=True)
 
     def _append(
-        self, call: str, part: "Part", type: str | None, how: sel.Strategy | None, negated: bool = False
+        self, call: str, part: "Part", type: str | None, how: selection.Strategy | None, negated: bool = False
     ) -> Self:
         step, conditions = _step(call, part, type, self._variables())
         steps = (*self.steps, replace(step, how=how, negated=negated))
@@ -303,12 +302,12 @@ class PatternBuilder(TextRepr):
 
     def consecutive(self, *, strict: bool = False) -> Self:
         """Allows no other event of the partition (with `strict`, of the stream) in the loop."""
-        how = sel.Strategy.STRICT if strict else sel.Strategy.PARTITION
+        how = selection.Strategy.STRICT if strict else selection.Strategy.PARTITION
         return self._replace_loop("consecutive", inner=how)
 
     def allow_combinations(self) -> Self:
         """Allows the loop to skip events that would fit it."""
-        return self._replace_loop("allow_combinations", inner=sel.Strategy.ANY)
+        return self._replace_loop("allow_combinations", inner=selection.Strategy.ANY)
 
     def until(self, what: str, type: str | None = None, /, **values: Any) -> Self:
         """Ends the loop at one of its events that fulfils a condition, or at another event.
@@ -396,7 +395,7 @@ class PatternBuilder(TextRepr):
                 f"it needs the newest event and '{of}' before it",
                 'as in .followed_by("b", "B").within("5 minutes", of="a")',
             )
-        most = Literal(sel.convert_length(_pause("within", length)))
+        most = Literal(selection.convert_length(_pause("within", length)))
         ago = Binary("-", FieldRef(about, "end"), FieldRef(of, "start"))
         return replace(self, conditions=(*self.conditions, StepCondition(Binary("<=", ago, most), about)))
 
@@ -411,15 +410,15 @@ class PatternBuilder(TextRepr):
         """Sets where the next match may begin: "past last event", "to next event", "to first" or
         "to last" of a variable. With `order="start"`, the match that starts first wins.
         """
-        to = _parse_word("after_match", skip.removeprefix("skip "), sel.SkipTarget)
-        if (variable is not None) != (to in (sel.SkipTarget.FIRST, sel.SkipTarget.LAST)):
+        to = _parse_word("after_match", skip.removeprefix("skip "), selection.SkipTarget)
+        if (variable is not None) != (to in (selection.SkipTarget.FIRST, selection.SkipTarget.LAST)):
             raise _error(
                 "after_match",
                 "'to first' and 'to last' need a variable, and the others take none",
                 'as in .after_match("to first", "b")',
             )
-        order_ = _parse_word("after_match", order, sel.MatchOrder)
-        return self._clause("after_match", after=sel.AfterMatch(to, variable, order_))
+        order_ = _parse_word("after_match", order, selection.MatchOrder)
+        return self._clause("after_match", after=selection.AfterMatch(to, variable, order_))
 
     def returns(self, *columns: str, **named: str) -> Self:
         """Sets the columns: `returns("a.price", low="min(b.price)")`, or "EXISTS"."""
@@ -510,7 +509,7 @@ class PatternBuilder(TextRepr):
 
     def choose(self, which: str, /) -> Self:
         """Chooses among the matches that share their last event: "latest" or "once"."""
-        return self._clause("choose", choose=sel.Choose(_parse_word("choose", which, sel.MatchChoice)))
+        return self._clause("choose", choose=selection.Choose(_parse_word("choose", which, selection.MatchChoice)))
 
     def named(self, name: str, /) -> Self:
         """Names the query and the complex events that it emits: `EVENT name AS ...`."""
@@ -665,14 +664,14 @@ def _require_used(call: str, unused: list[str]) -> None:
         )
 
 
-def _window(call: str, length: object) -> sel.Window:
+def _window(call: str, length: object) -> selection.Window:
     from ensue.parser.fragment_parser import read_window
 
     match length:
         case timedelta():
-            return sel.ByTime(length // timedelta(microseconds=1) * 1_000)
+            return selection.ByTime(length // timedelta(microseconds=1) * 1_000)
         case int() | float() if not isinstance(length, bool):
-            return sel.ByUnits(length)
+            return selection.ByUnits(length)
         case str():
             return _read(call, read_window, length)
         case _:
@@ -682,14 +681,14 @@ def _window(call: str, length: object) -> sel.Window:
 
 def _pause(call: str, length: object) -> MaxGap:
     window = _window(call, length)
-    if isinstance(window, sel.ByEvents):
+    if isinstance(window, selection.ByEvents):
         raise _error(call, "a number of events is not a length of time", 'as in "5 minutes"')
-    if sel.get_amount(window) <= 0:
+    if selection.get_amount(window) <= 0:
         raise _error(call, f"{length!r} is not longer than zero", 'as in "5 minutes"')
     return window
 
 
-Choices = TypeVar("Choices", sel.SkipTarget, sel.MatchOrder, sel.MatchChoice)
+Choices = TypeVar("Choices", selection.SkipTarget, selection.MatchOrder, selection.MatchChoice)
 
 
 def _parse_word(call: str, word: object, choices: type[Choices]) -> Choices:

@@ -7,11 +7,22 @@ from typing import Any
 from lark import Token
 
 from ensue.errors import QueryError, Span, did_you_mean
-from ensue.ir import selection as sel
 from ensue.ir.archive_join import ArchiveJoin, JoinKind, LookbackRange, RangeAnchor
 from ensue.ir.expression import MATCHES, Expr, FieldRef
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Limit, Query, ResultModifiers, ReturnItem, SortKey
+from ensue.ir.selection import (
+    AfterMatch,
+    ByEvents,
+    ByTime,
+    ByUnits,
+    Choose,
+    MatchChoice,
+    MatchOrder,
+    SkipTarget,
+    Strategy,
+    Window,
+)
 from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
 from ensue.ir.values import convert_to_nanoseconds
 from ensue.parser.expressions import (
@@ -29,33 +40,33 @@ from ensue.parser.expressions import (
 from ensue.printing.pattern_printer import format_return_item, get_default_name
 
 
-def build_window(node: Node) -> sel.Window:
+def build_window(node: Node) -> Window:
     """Builds a window: a duration, or a number of events."""
     span = get_span(node)
     match node.data, get_children(node):
         case "interval", [text, unit]:
-            return sel.ByTime(parse_interval(text, unit, span), span)
+            return ByTime(parse_interval(text, unit, span), span)
         case "units", [sign, amount]:
-            return sel.ByUnits(-parse_number(amount) if sign else parse_number(amount), span)
+            return ByUnits(-parse_number(amount) if sign else parse_number(amount), span)
         case "time", [sign, amount, unit]:
             length = convert_to_nanoseconds(amount, unit, span)
-            return sel.ByTime(-length if sign else length, span)
+            return ByTime(-length if sign else length, span)
         case _, [sign, amount, _]:
             count = parse_whole_number(amount)
-            return sel.ByEvents(-count if sign else count, span)
+            return ByEvents(-count if sign else count, span)
         case _:
             raise AssertionError(node.data)
 
 
-def build_duration(node: Node) -> sel.ByTime | sel.ByUnits:
+def build_duration(node: Node) -> ByTime | ByUnits:
     """Builds the duration that bounds a part."""
     span = get_span(node)
     amount, unit, *_ = get_children(node)
     if node.data == "interval":
-        return sel.ByTime(parse_interval(amount, unit, span), span)
+        return ByTime(parse_interval(amount, unit, span), span)
     if unit is None:
-        return sel.ByUnits(parse_number(amount), span)
-    return sel.ByTime(convert_to_nanoseconds(amount, unit, span), span)
+        return ByUnits(parse_number(amount), span)
+    return ByTime(convert_to_nanoseconds(amount, unit, span), span)
 
 
 def parse_whole_number(digits: Token) -> int:
@@ -110,7 +121,7 @@ def build_match_query(shape: Pattern, clauses: Mapping[str, Node], text: str, in
     """
     using, where, within, after = map(clauses.get, ("using", "where", "within", "after"))
     conditions = None
-    strategy = sel.Strategy[get_children(using)[0].upper()] if using else sel.Strategy.ANY
+    strategy = Strategy[get_children(using)[0].upper()] if using else Strategy.ANY
     if where is not None:
         *selection, conditions = get_children(where)
         if selection:
@@ -120,7 +131,7 @@ def build_match_query(shape: Pattern, clauses: Mapping[str, Node], text: str, in
                     hint=f"leave out {selection[0]}(...) {{ }} around the conditions, or USING",
                     span=get_span(using),
                 )
-            strategy = sel.Strategy(selection[0].lower())
+            strategy = Strategy(selection[0].lower())
             _expect_all(selection[1:], shape, get_span(where))
     conjuncts, equivalence = build_conjuncts(conditions) if conditions else ((), ())
     return Query(
@@ -159,13 +170,13 @@ def _expect_all(members: Sequence[Node], pattern: Pattern, clause: Span) -> None
         )
 
 
-def _build_after(node: Node) -> sel.AfterMatch:
+def _build_after(node: Node) -> AfterMatch:
     *variable, order_node = get_children(node)
-    order = sel.MatchOrder(get_children(order_node)[0].upper()) if order_node else sel.MatchOrder.END
-    to = sel.SkipTarget[node.data.upper().removeprefix("TO_")]
+    order = MatchOrder(get_children(order_node)[0].upper()) if order_node else MatchOrder.END
+    to = SkipTarget[node.data.upper().removeprefix("TO_")]
     if variable:
-        return sel.AfterMatch(to, unquote_name(variable[0]), order, get_span(variable[0]))
-    return sel.AfterMatch(to, None, order, get_span(node))
+        return AfterMatch(to, unquote_name(variable[0]), order, get_span(variable[0]))
+    return AfterMatch(to, None, order, get_span(node))
 
 
 def build_column(node: Node, *, grouped: bool = False) -> ReturnItem:
@@ -187,10 +198,10 @@ def build_column(node: Node, *, grouped: bool = False) -> ReturnItem:
     return ReturnItem(expr, unquote_name(alias) if alias else get_default_name(expr), span=get_span(node))
 
 
-def build_choose(node: Node) -> sel.Choose | None:
+def build_choose(node: Node) -> Choose | None:
     """Builds CHOOSE LATEST or ONCE; ALL is the default."""
     word = str(get_children(node)[0]).upper()
-    return None if word == "ALL" else sel.Choose(sel.MatchChoice(word), get_span(node))
+    return None if word == "ALL" else Choose(MatchChoice(word), get_span(node))
 
 
 def build_limit(node: Node) -> Limit:
@@ -237,9 +248,9 @@ def _build_range(node: Node) -> LookbackRange:
     )
 
 
-def _build_length(node: Node) -> sel.ByTime | sel.ByUnits:
+def _build_length(node: Node) -> ByTime | ByUnits:
     match build_window(node):
-        case sel.ByEvents(count=count, span=span):
+        case ByEvents(count=count, span=span):
             raise QueryError(
                 "RANGE must be a length of time, not a number of events",
                 hint="as in RANGE 30 days BEFORE START; "

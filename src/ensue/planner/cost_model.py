@@ -11,7 +11,7 @@ from math import expm1, factorial, log1p, prod
 from typing import TypeVar
 
 from ensue.cached import cached_property
-from ensue.ir import expression as ex
+from ensue.ir import expression
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import OperatorCall, Pattern
 from ensue.ir.query import Query
@@ -25,10 +25,25 @@ from ensue.ir.traversal import (
     iterate_positive_atoms,
 )
 from ensue.ir.user_operator import OperatorInputs
-from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import get_leaf_variable, is_leaf
 from ensue.planner.compact import to_automaton
 from ensue.planner.join_tree import get_leaves, get_shape, walk_joins
+from ensue.planner.physical_plan import (
+    CompactOutput,
+    CompactPlan,
+    ConditionCheck,
+    InstanceStacks,
+    JoinNode,
+    JoinTree,
+    NegationCheck,
+    Nfa,
+    NfaEdge,
+    NfaState,
+    ReferencePlan,
+    Role,
+    Structure,
+    TreeNode,
+)
 from ensue.planner.planner_options import Shape
 from ensue.planner.statistics import IN_STREAM, IN_WINDOW, PARTITIONS, PlanEstimate, Statistics
 from ensue.schema import ANY, Types, get_type_names
@@ -62,19 +77,19 @@ def compute_condition_cost(expr: Expr) -> float:
     """Cost of evaluating a condition once, in comparisons."""
     inside = sum(map(compute_condition_cost, get_operands(expr)))
     match expr:
-        case ex.Literal():
+        case expression.Literal():
             return 0.0
-        case ex.FieldRef():
+        case expression.FieldRef():
             return FETCH
-        case ex.Aggregate():
+        case expression.Aggregate():
             return FETCH  # a register that the kernel updates
-        case ex.FunctionCall() | ex.Like():
+        case expression.FunctionCall() | expression.Like():
             return CALL + inside
-        case ex.In(options=options):
+        case expression.In(options=options):
             return COMPARE * len(options) + inside
-        case ex.Between():
+        case expression.Between():
             return 2 * COMPARE + inside
-        case ex.IsNull() | ex.Unary() | ex.Binary():
+        case expression.IsNull() | expression.Unary() | expression.Binary():
             return COMPARE + inside
 
 
@@ -118,7 +133,7 @@ class Cardinalities:
     chances: dict[str, float]  # probability that an event of the stream matches a variable
 
     @classmethod
-    def estimate(cls, query: Query, roles: Iterable[physical.Role], statistics: Statistics) -> "Cardinalities":
+    def estimate(cls, query: Query, roles: Iterable[Role], statistics: Statistics) -> "Cardinalities":
         roles = tuple(roles)
         shares = _shares(statistics, {role.type for role in roles})
         partitions = 1.0
@@ -341,32 +356,32 @@ NODE = 15.0  # a node of compact enumeration
 ENUMERATE = 25.0  # a match enumerated from it
 
 
-def estimate_structure(structure: physical.Structure, query: Query, load: Cardinalities) -> PlanEstimate:
+def estimate_structure(structure: Structure, query: Query, load: Cardinalities) -> PlanEstimate:
     """Estimates the cost, the stored partial matches and the matches of a structure."""
     match structure:
-        case physical.Nfa():
+        case Nfa():
             return estimate_runs(structure, query.strategy, load)
-        case physical.InstanceStacks():
+        case InstanceStacks():
             return estimate_stacks(structure, load)
-        case physical.JoinTree(root=root):
+        case JoinTree(root=root):
             conditions = tuple(c.condition for node in walk_joins(root) for c in node.checks)
             joins = JoinCosts(query.pattern, conditions, load, ordered=False, early=_has_only_root_conditions(root))
             return joins.estimate(get_shape(root))
-        case physical.CompactPlan():
+        case CompactPlan():
             return estimate_compact(structure, load)
-        case physical.ReferencePlan():
+        case ReferencePlan():
             return PlanEstimate(MOST, MOST, 0.0)
 
 
-def _has_only_root_conditions(root: physical.TreeNode) -> bool:
+def _has_only_root_conditions(root: TreeNode) -> bool:
     """Whether the root of a tree evaluates only conditions that no lower node could evaluate."""
-    if not isinstance(root, physical.JoinNode):
+    if not isinstance(root, JoinNode):
         return True
     below = [set(get_leaves(get_shape(side))) for side in (root.left, root.right)]
     return not any(get_variables(c.condition) <= names for c in root.checks for names in below)
 
 
-def estimate_runs(automaton: physical.Nfa, strategy: Strategy, load: Cardinalities) -> PlanEstimate:
+def estimate_runs(automaton: Nfa, strategy: Strategy, load: Cardinalities) -> PlanEstimate:
     """Each event visits the runs of its partition that wait for it."""
     tests = {edge: _tests(edge.checks, edge.absences, load) for edge in automaton.edges}
     ends = {s.number: _tests(s.checks, s.absences, load) for s in automaton.states}
@@ -389,14 +404,12 @@ def estimate_runs(automaton: physical.Nfa, strategy: Strategy, load: Cardinaliti
     return _cap_cost(cost, partial * load.partitions, matches)
 
 
-def _tests(
-    checks: Iterable[physical.ConditionCheck], absences: Iterable[physical.NegationCheck], load: Cardinalities
-) -> PredicateCost:
+def _tests(checks: Iterable[ConditionCheck], absences: Iterable[NegationCheck], load: Cardinalities) -> PredicateCost:
     tests = [_check(check, load) for check in checks]
     return combine_costs([*tests, *(_absence(a, load) for a in absences)])
 
 
-def _check(check: physical.ConditionCheck, load: Cardinalities) -> PredicateCost:
+def _check(check: ConditionCheck, load: Cardinalities) -> PredicateCost:
     test = estimate_predicate(check.condition, load.statistics)
     if check.each and check.moving is not None:
         events = max(1.0, load.inside(check.moving) / 2)
@@ -404,16 +417,14 @@ def _check(check: physical.ConditionCheck, load: Cardinalities) -> PredicateCost
     return test
 
 
-def _absence(absence: physical.NegationCheck, load: Cardinalities) -> PredicateCost:
+def _absence(absence: NegationCheck, load: Cardinalities) -> PredicateCost:
     """The probability that no forbidden event is in a part of the window."""
     near = load.inside(absence.variable) / 3
     forbidden = near * load.passes(absence.conditions)
     return PredicateCost(COMPARE + VISIT * min(1 + near, MOST), 1 / (1 + forbidden))
 
 
-def _alive(
-    automaton: physical.Nfa, strategy: Strategy, load: Cardinalities, tests: dict[physical.NfaEdge, PredicateCost]
-) -> list[float]:
+def _alive(automaton: Nfa, strategy: Strategy, load: Cardinalities, tests: dict[NfaEdge, PredicateCost]) -> list[float]:
     """The number of runs of one partition that wait in each state."""
     states, edges = automaton.states, [e for e in automaton.edges if e.source]
     started = [0.0] * len(states)
@@ -428,7 +439,7 @@ def _alive(
     return _integrate_runs(started, moved)
 
 
-def _moving(edge: physical.NfaEdge, chance: float, load: Cardinalities) -> float:
+def _moving(edge: NfaEdge, chance: float, load: Cardinalities) -> float:
     """How often the events of a window move a run along an edge."""
     if edge.source != edge.target:
         return load.inside(edge.variable) * chance
@@ -436,7 +447,7 @@ def _moving(edge: physical.NfaEdge, chance: float, load: Cardinalities) -> float
     return load.window * log1p(load.chances[edge.variable] * chance)
 
 
-def _integrate_runs(runs: list[float], moved: dict[physical.NfaEdge, float]) -> list[float]:
+def _integrate_runs(runs: list[float], moved: dict[NfaEdge, float]) -> list[float]:
     """Integrates runs that may stay in their state, from their first event to the window's end."""
 
     def growth(runs: list[float]) -> list[float]:
@@ -468,9 +479,7 @@ def _move_runs(runs: list[float], slope: list[float], by: float) -> list[float]:
     return [min(MOST, n + by * g) for n, g in zip(runs, slope, strict=True)]
 
 
-def _compute_moved_runs(
-    started: list[float], moved: dict[physical.NfaEdge, float], states: tuple[physical.NfaState, ...]
-) -> list[float]:
+def _compute_moved_runs(started: list[float], moved: dict[NfaEdge, float], states: tuple[NfaState, ...]) -> list[float]:
     """Runs that the next matching event moves; states are numbered in topological order."""
     arriving, alive = list(started), [0.0] * len(started)
     for state in states[1:]:
@@ -486,10 +495,7 @@ def _compute_moved_runs(
 
 
 def _adjacent(
-    started: list[float],
-    edges: list[physical.NfaEdge],
-    load: Cardinalities,
-    tests: dict[physical.NfaEdge, PredicateCost],
+    started: list[float], edges: list[NfaEdge], load: Cardinalities, tests: dict[NfaEdge, PredicateCost]
 ) -> list[float]:
     """Runs that the next event must move or discard."""
     total, runs = list(started), started
@@ -503,7 +509,7 @@ def _adjacent(
     return total
 
 
-def estimate_stacks(stacks: physical.InstanceStacks, load: Cardinalities) -> PlanEstimate:
+def estimate_stacks(stacks: InstanceStacks, load: Cardinalities) -> PlanEstimate:
     """Events are pushed; each of the last variable visits the combinations before it."""
     order = stacks.variables
     last = len(order) - 1
@@ -525,7 +531,7 @@ def estimate_stacks(stacks: physical.InstanceStacks, load: Cardinalities) -> Pla
     return _cap_cost(cost, stored, matches)
 
 
-def estimate_compact(compact: physical.CompactPlan, load: Cardinalities) -> PlanEstimate:
+def estimate_compact(compact: CompactPlan, load: Cardinalities) -> PlanEstimate:
     """A compact structure stores a few nodes per event, and lists all matches, some, or none."""
     matches = estimate_runs(to_automaton(compact), Strategy.ANY, load).matches
     if compact.limit is not None:
@@ -533,7 +539,7 @@ def estimate_compact(compact: physical.CompactPlan, load: Cardinalities) -> Plan
         matches = min(matches, compact.limit * sum(load.chances[v] for v in triggers))
     variables = dict.fromkeys(s.variable for s in compact.steps if s.target in compact.kept)
     cost = sum(load.chances[v] * NODE for v in variables)
-    if compact.answer is physical.CompactOutput.MATCHES:
+    if compact.answer is CompactOutput.MATCHES:
         cost += matches * ENUMERATE
     stored = sum(load.inside(v) for v in variables) * load.partitions
     return _cap_cost(cost, stored, matches)

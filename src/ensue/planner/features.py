@@ -10,7 +10,7 @@ from ensue.analyzer.types import infer_kind
 from ensue.analyzer.user_operators import get_result_types
 from ensue.functions import EARTH_LOCATION, FUNCTIONS, LOCATION
 from ensue.functions.record import PointsForm, RewriteForm
-from ensue.ir import expression as ex
+from ensue.ir import expression
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Pattern
 from ensue.ir.traversal import (
@@ -23,7 +23,7 @@ from ensue.ir.traversal import (
 )
 from ensue.schema import Schema, ValueKind
 
-EventRef = tuple[str, ex.EventPosition, int]  # variable, which of its events, number
+EventRef = tuple[str, expression.EventPosition, int]  # variable, which of its events, number
 
 _POINTS = ("point", "earth_point", LOCATION, EARTH_LOCATION)
 KERNEL_KINDS = (
@@ -34,12 +34,12 @@ KERNEL_KINDS = (
 
 def find_event_ref(expr: Expr) -> EventRef | None:
     """The only event that an expression reads, or None if it reads several or none."""
-    if any(isinstance(n, ex.Aggregate) for n in iterate_nodes(expr)):
+    if any(isinstance(n, expression.Aggregate) for n in iterate_nodes(expr)):
         return None
     places = {
-        (r.variable, r.at, r.nth if r.at is ex.EventPosition.NTH else 1)
+        (r.variable, r.at, r.nth if r.at is expression.EventPosition.NTH else 1)
         for r in iterate_references(expr)
-        if isinstance(r, ex.FieldRef)
+        if isinstance(r, expression.FieldRef)
     }
     return places.pop() if len(places) == 1 else None
 
@@ -47,13 +47,15 @@ def find_event_ref(expr: Expr) -> EventRef | None:
 def to_feature(expr: Expr) -> Expr:
     """Rewrites an expression so that it is the same for every variable.
 
-    >>> to_feature(ex.FieldRef("a", "price", ex.EventPosition.LAST)) == to_feature(ex.FieldRef("b", "price"))
+    >>> to_feature(expression.FieldRef("a", "price", expression.EventPosition.LAST)) == to_feature(
+    ...     expression.FieldRef("b", "price")
+    ... )
     True
     """
 
     def strip_variable(node: Expr) -> Expr:
-        if isinstance(node, ex.FieldRef):
-            return replace(node, variable="", at=ex.EventPosition.ONLY, nth=1, span=None)
+        if isinstance(node, expression.FieldRef):
+            return replace(node, variable="", at=expression.EventPosition.ONLY, nth=1, span=None)
         return node
 
     return rewrite_expr(expr, strip_variable)
@@ -65,9 +67,9 @@ def get_points(place: Expr) -> tuple[Expr, ...] | None:
     None if it may have other parts than points: only columns hold its corners.
     """
     match place:
-        case ex.FunctionCall(function=function, arguments=(x, y)) if function in _POINTS:
+        case expression.FunctionCall(function=function, arguments=(x, y)) if function in _POINTS:
             return (x, y)
-        case ex.FunctionCall(function="hull" | "earth_hull", arguments=parts):
+        case expression.FunctionCall(function="hull" | "earth_hull", arguments=parts):
             coordinates: list[Expr] = []
             for part in parts:
                 points = get_points(part)
@@ -89,7 +91,7 @@ class KindResolver:
         self.results = frozenset(a.variable for a in iterate_operator_calls(pattern))
         self._pattern = pattern
 
-    def field(self, ref: ex.FieldRef) -> ValueKind:
+    def field(self, ref: expression.FieldRef) -> ValueKind:
         if ref.name is None:
             return ValueKind.OTHER
         if ref.variable in self.results:
@@ -113,32 +115,32 @@ def is_compilable(expr: Expr, kinds: KindResolver) -> bool:
     if find_event_ref(expr) is not None:
         return kind in KERNEL_KINDS
     match expr:
-        case ex.Literal(value=value):
+        case expression.Literal(value=value):
             return not isinstance(value, str)
-        case ex.FieldRef():
+        case expression.FieldRef():
             return False
-        case ex.Aggregate(variable=variable) if variable in kinds.results:
+        case expression.Aggregate(variable=variable) if variable in kinds.results:
             return kind in KERNEL_KINDS
-        case ex.Aggregate(function="count", argument=None):
+        case expression.Aggregate(function="count", argument=None):
             return True  # a plain variable: whether it is bound
-        case ex.Aggregate(function=function, argument=argument, at=at):
+        case expression.Aggregate(function=function, argument=argument, at=at):
             if expr.variable not in kinds.kleene or function not in _RUNNING:
                 return False
-            if function == "stddev" and at is ex.EventPosition.THROUGH:
+            if function == "stddev" and at is expression.EventPosition.THROUGH:
                 return False
             return argument is None or kinds.get_kind(argument) in KERNEL_KINDS
-        case ex.Binary(operator=operator, left=left, right=right):
+        case expression.Binary(operator=operator, left=left, right=right):
             if operator in ("=", "!=") and kinds.get_kind(left) is ValueKind.STRING is kinds.get_kind(right):
                 return find_event_ref(left) is not None and find_event_ref(right) is not None
-            supported = operator in (*ex.COMPARISONS, *ex.ARITHMETIC, "and", "or")
+            supported = operator in (*expression.COMPARISONS, *expression.ARITHMETIC, "and", "or")
             return supported and is_compilable(left, kinds) and is_compilable(right, kinds)
-        case ex.Unary(operand=operand) | ex.IsNull(operand=operand):
+        case expression.Unary(operand=operand) | expression.IsNull(operand=operand):
             return is_compilable(operand, kinds)
-        case ex.Between(operand=operand, low=low, high=high):
+        case expression.Between(operand=operand, low=low, high=high):
             return all(is_compilable(e, kinds) for e in (operand, low, high))
-        case ex.In(operand=operand, options=options):
+        case expression.In(operand=operand, options=options):
             return all(is_compilable(e, kinds) for e in (operand, *options))
-        case ex.FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             form = FUNCTIONS[function].kernel
             if isinstance(form, RewriteForm):
                 return is_compilable(form.by(*arguments), kinds)
@@ -150,5 +152,5 @@ def is_compilable(expr: Expr, kinds: KindResolver) -> bool:
                         return False
                     arguments += coordinates
             return form is not None and all(is_compilable(e, kinds) for e in arguments)
-        case ex.Like():
+        case expression.Like():
             return False

@@ -11,7 +11,7 @@ from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import get_variables, iterate_atoms, iterate_positive_atoms
-from ensue.planner import physical_plan as physical
+from ensue.planner import physical_plan
 from ensue.planner.capabilities import find_always_bound
 from ensue.planner.predicate_pushdown import BindingState, is_applicable, is_decided
 from ensue.printing.pattern_printer import format_pattern
@@ -39,10 +39,10 @@ class Negation:
     def variable(self) -> str:
         return get_negation_name(self.part)
 
-    def absence(self, moment: BindingState) -> physical.NegationCheck:
+    def absence(self, moment: BindingState) -> physical_plan.NegationCheck:
         """The negation to evaluate once some variables are bound."""
         shown = BindingState(moment.bound | _inside(self.part), moment.waiting)
-        return physical.NegationCheck(
+        return physical_plan.NegationCheck(
             self.variable,
             tuple(v for v in self.front if v in moment.bound),
             tuple(v for v in self.behind if v in moment.bound),
@@ -155,11 +155,11 @@ def build_inner_query(query: Query, part: Pattern) -> Query:
     )
 
 
-def why_not_inner(negation: Negation, query: Query, role: physical.Role) -> str | None:
+def why_not_inner(negation: Negation, query: Query, role: physical_plan.Role) -> str | None:
     """Why matches of a negated nested pattern cannot be searched separately, if they cannot."""
     inner = role.inner
     assert inner is not None
-    if isinstance(inner.structure, physical.ReferencePlan) or inner.residual:
+    if isinstance(inner.structure, physical_plan.ReferencePlan) or inner.residual:
         return "the negation of a nested pattern that compiled code cannot evaluate"
     if negation.own:
         return "the negation of a nested pattern that may match events of its own match"
@@ -254,15 +254,15 @@ IN_CONSTRUCTION = "negation_in_construction"
 
 
 def push_negation(
-    stacks: physical.InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
-) -> physical.InstanceStacks:
+    stacks: physical_plan.InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
+) -> physical_plan.InstanceStacks:
     """Pushes negations into instance stacks where possible: a negated event empties a stack.
 
     It removes the older instances of the previous variable, so that no later event reaches them.
     Existing matches, and RIPs taken before, stay unchanged. `complex_` are the negated variables
     that stand for several events.
     """
-    empty: tuple[tuple[physical.NegationCheck, ...], ...] = ((),) * len(stacks.variables)
+    empty: tuple[tuple[physical_plan.NegationCheck, ...], ...] = ((),) * len(stacks.variables)
     looked_up, pushed = [list(group) for group in empty], [list(group) for group in empty]
     for place, group in enumerate(stacks.absences):
         for absence in group:
@@ -283,7 +283,7 @@ def push_negation(
     )
 
 
-def _why_not_pushed(absence: physical.NegationCheck, *, intervals: bool, several: bool) -> str | None:
+def _why_not_pushed(absence: physical_plan.NegationCheck, *, intervals: bool, several: bool) -> str | None:
     if several:
         return "it has several events"
     if absence.conditions:
@@ -295,30 +295,32 @@ def _why_not_pushed(absence: physical.NegationCheck, *, intervals: bool, several
     return None
 
 
-def get_dropped(structure: physical.Structure) -> frozenset[str]:
+def get_dropped(structure: physical_plan.Structure) -> frozenset[str]:
     """Negated variables whose events a structure evaluates on arrival and does not store."""
     match structure:
-        case physical.Nfa() | physical.InstanceStacks():
+        case physical_plan.Nfa() | physical_plan.InstanceStacks():
             return structure.dropped
-        case physical.JoinTree() | physical.CompactPlan() | physical.ReferencePlan():
+        case physical_plan.JoinTree() | physical_plan.CompactPlan() | physical_plan.ReferencePlan():
             return frozenset()
 
 
-def restrict_pushdown(structure: physical.Structure, pushed: Collection[str]) -> physical.Structure:
+def restrict_pushdown(structure: physical_plan.Structure, pushed: Collection[str]) -> physical_plan.Structure:
     """Restricts pushdown to these variables, for a state that was saved with fewer."""
     match structure:
-        case physical.Nfa(states=states):
+        case physical_plan.Nfa(states=states):
             barred = (tuple(v for v in state.barred if v in pushed) for state in states)
             changed = map(lambda s, b: replace(s, barred=b), states, barred)
             return replace(structure, states=tuple(changed))
-        case physical.InstanceStacks():
+        case physical_plan.InstanceStacks():
             absences = [list(group) for group in structure.absences]
             still_pushed = []
             for place, group in enumerate(structure.pushed):
                 still_pushed.append(tuple(a for a in group if a.variable in pushed))
                 absences[place] += [a for a in group if a.variable not in pushed]
             return replace(structure, absences=tuple(map(tuple, absences)), pushed=tuple(still_pushed))
-        case physical.JoinTree() | physical.CompactPlan() | physical.ReferencePlan():  # they push nothing
+        case (
+            physical_plan.JoinTree() | physical_plan.CompactPlan() | physical_plan.ReferencePlan()
+        ):  # they push nothing
             return structure
 
 
@@ -326,8 +328,8 @@ def restrict_pushdown(structure: physical.Structure, pushed: Collection[str]) ->
 
 
 def push_into_runs(
-    automaton: physical.Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
-) -> physical.Nfa:
+    automaton: physical_plan.Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
+) -> physical_plan.Nfa:
     """Pushes negations into an automaton where possible.
 
     A negated event bars a run if every event that the run can take next is after the negation,
@@ -347,7 +349,7 @@ def push_into_runs(
         for number in barred_states if why is None else ():
             barred.setdefault(number, []).append(negation.variable)
 
-    def annotate(absences: tuple[physical.NegationCheck, ...]) -> tuple[physical.NegationCheck, ...]:
+    def annotate(absences: tuple[physical_plan.NegationCheck, ...]) -> tuple[physical_plan.NegationCheck, ...]:
         return tuple(replace(a, way=ways[a.variable]) for a in absences)
 
     return replace(
@@ -359,7 +361,7 @@ def push_into_runs(
     )
 
 
-def _why_not(automaton: physical.Nfa, negation: Negation, *, intervals: bool) -> str | None:
+def _why_not(automaton: physical_plan.Nfa, negation: Negation, *, intervals: bool) -> str | None:
     if not traits.is_event(negation.part):
         return "it has several events"
     if negation.whole:
@@ -379,16 +381,16 @@ def _why_not(automaton: physical.Nfa, negation: Negation, *, intervals: bool) ->
     return None
 
 
-def _open(state: physical.NfaState, negation: Negation) -> bool:
+def _open(state: physical_plan.NfaState, negation: Negation) -> bool:
     """Whether a negated event could arrive between the bound and the expected events of a run."""
     return bool(state.bound & set(negation.front)) and not state.bound & set(negation.behind)
 
 
-def _forbids(edge: physical.NfaEdge, negation: Negation) -> bool:
+def _forbids(edge: physical_plan.NfaEdge, negation: Negation) -> bool:
     return any(a.variable == negation.variable for a in edge.absences)
 
 
-def _find_barred_states(automaton: physical.Nfa, negation: Negation) -> set[int]:
+def _find_barred_states(automaton: physical_plan.Nfa, negation: Negation) -> set[int]:
     """States whose runs cannot be completed once the negated event has arrived."""
     return _largest_closed_set(
         automaton,
@@ -397,7 +399,7 @@ def _find_barred_states(automaton: physical.Nfa, negation: Negation) -> set[int]
     )
 
 
-def _are_all_decided(automaton: physical.Nfa, negation: Negation, barred: set[int]) -> bool:
+def _are_all_decided(automaton: physical_plan.Nfa, negation: Negation, barred: set[int]) -> bool:
     """Whether the negated event bars or ignores a run in every state."""
     harmless = _largest_closed_set(
         automaton,
@@ -408,7 +410,7 @@ def _are_all_decided(automaton: physical.Nfa, negation: Negation, barred: set[in
 
 
 def _largest_closed_set(
-    automaton: physical.Nfa, negation: Negation, fits: Callable[[physical.NfaEdge, set[int]], bool]
+    automaton: physical_plan.Nfa, negation: Negation, fits: Callable[[physical_plan.NfaEdge, set[int]], bool]
 ) -> set[int]:
     """The largest set of open states all of whose edges satisfy the predicate."""
     good = {s.number for s in automaton.states if _open(s, negation)}

@@ -11,8 +11,7 @@ from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.ir.user_operator import TIME_ATTRIBUTES
-from ensue.planner import negations
-from ensue.planner import physical_plan as physical
+from ensue.planner import negations, physical_plan
 from ensue.planner.capabilities import (
     BY_START,
     RUNS,
@@ -48,7 +47,7 @@ def choose_plan(
     *,
     off: Collection[str] = (),
     python: Mapping[str, str] | None = None,
-) -> physical.PhysicalPlan:
+) -> physical_plan.PhysicalPlan:
     """Plans an analyzed query. `off` names rules to leave out, to measure their effect.
 
     `python` maps user-defined operators that cannot be compiled to the reason.
@@ -85,9 +84,9 @@ def choose_plan(
         structure, decisions = _choose_structure(core, between, conditions.roles, planning, shared)
     else:
         require_possible(planning, {}, reason)
-        structure, decisions = physical.ReferencePlan(reason), ()
-    exact = isinstance(structure, physical.ReferencePlan)
-    return physical.PhysicalPlan(
+        structure, decisions = physical_plan.ReferencePlan(reason), ()
+    exact = isinstance(structure, physical_plan.ReferencePlan)
+    return physical_plan.PhysicalPlan(
         query,
         structure,
         roles=() if exact else conditions.roles,
@@ -120,11 +119,11 @@ def _apply_rules(query: Query, schema: Schema, off: Collection[str]) -> tuple[Qu
 class _Conditions:
     """Conditions of a query by the events they read."""
 
-    roles: tuple[physical.Role, ...]  # a single event
+    roles: tuple[physical_plan.Role, ...]  # a single event
     between: tuple[Expr, ...]  # several events of the match
     absent: tuple[Expr, ...]  # a negated event together with others
 
-    def role(self, variable: str) -> physical.Role:
+    def role(self, variable: str) -> physical_plan.Role:
         return next(r for r in self.roles if r.variable == variable)
 
 
@@ -141,24 +140,24 @@ class _Between:
 def _choose_structure(
     query: Query,
     between: _Between,
-    roles: tuple[physical.Role, ...],
+    roles: tuple[physical_plan.Role, ...],
     planning: PlannerOptions,
-    shared: physical.CompactPlan | str,
-) -> tuple[physical.Structure, tuple[PlanDecision, ...]]:
+    shared: physical_plan.CompactPlan | str,
+) -> tuple[physical_plan.Structure, tuple[PlanDecision, ...]]:
     """Chooses the cheapest structure that can hold the partial matches, by estimated cost."""
-    possible: dict[str, physical.Structure] = {}
+    possible: dict[str, physical_plan.Structure] = {}
     if "stacks" not in planning.off and (stacks := _build_stacks(query, between)) is not None:
         several = frozenset(r.variable for r in roles if r.inner is not None)
         possible["stacks"] = negations.push_negation(
             stacks, intervals=between.intervals, complex_=several, off=planning.off
         )
     runs = _build_automaton(query, between)
-    if isinstance(runs, physical.Nfa):
+    if isinstance(runs, physical_plan.Nfa):
         negated = negations.find_negations(query.pattern, between.absent)
         possible["runs"] = negations.push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
-    if isinstance(shared, physical.CompactPlan):
+    if isinstance(shared, physical_plan.CompactPlan):
         possible["compact"] = shared
-    if isinstance(runs, physical.ReferencePlan) and not possible and planning.structure != "tree":
+    if isinstance(runs, physical_plan.ReferencePlan) and not possible and planning.structure != "tree":
         require_possible(planning, {}, runs.reason)
         return runs, ()
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
@@ -177,14 +176,14 @@ def _choose_structure(
         preferred=needs_partial_output(query),
     )
     orders = tuple(describe_orders(structure, statistics)) if ordering else ()
-    if isinstance(structure, physical.JoinTree):
+    if isinstance(structure, physical_plan.JoinTree):
         orders = (describe_shape_decision(structure, joins, planning), *orders)
     return structure, (decision, *orders)
 
 
 def _build_tree(
     query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions
-) -> physical.JoinTree | None:
+) -> physical_plan.JoinTree | None:
     """Builds a join tree of the requested or the cheapest shape, if the query can have one.
 
     Without statistics of the stream, a tree is built only on request.
@@ -228,7 +227,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
     complex_ = [n.part for n in traversal.iterate_negations(query.pattern) if not traits.is_event(n.part)]
     inside = {a.variable for part in complex_ for a in traversal.iterate_atoms(part)}
     roles = [
-        physical.Role(
+        physical_plan.Role(
             atom.variable,
             atom.type,
             tuple(every[atom.variable]),
@@ -243,7 +242,7 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
     for part in complex_:
         # stacks and runs emit matches one by one, in the order in which the kernel reads them
         inner = choose_plan(negations.build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
-        roles.append(physical.Role(negations.get_negation_name(part), "", negative=True, inner=inner))
+        roles.append(physical_plan.Role(negations.get_negation_name(part), "", negative=True, inner=inner))
     return _Conditions(tuple(roles), tuple(between), tuple(absent))
 
 
@@ -287,9 +286,9 @@ def _can_wait(condition: Expr, query: Query) -> bool:
     )
 
 
-def _build_automaton(query: Query, between: _Between) -> physical.Structure:
+def _build_automaton(query: Query, between: _Between) -> physical_plan.Structure:
     if (why := why_unsupported(query.pattern, RUNS)) is not None:
-        return physical.ReferencePlan(why)
+        return physical_plan.ReferencePlan(why)
     late = tuple(c for c in between.tied if between.late and can_defer(c) and not is_aligned(c))
     early = tuple(c for c in between.tied if c not in late)
     try:
@@ -302,27 +301,27 @@ def _build_automaton(query: Query, between: _Between) -> physical.Structure:
             strategy=query.strategy,
         )
     except TooManyStates:
-        return physical.ReferencePlan("a pattern with too many orders of events")
+        return physical_plan.ReferencePlan("a pattern with too many orders of events")
     except NoLoops as why:
-        return physical.ReferencePlan(str(why))
+        return physical_plan.ReferencePlan(str(why))
     checks = [check for edge in built.edges for check in edge.checks]
     checks += [check for state in built.states for check in state.checks]
     if any(check.each and not can_defer(check.condition) for check in checks):
-        return physical.ReferencePlan("a running aggregate compared with a value that is known only later")
+        return physical_plan.ReferencePlan("a running aggregate compared with a value that is known only later")
     return built
 
 
-def _build_stacks(query: Query, between: _Between) -> physical.InstanceStacks | None:
+def _build_stacks(query: Query, between: _Between) -> physical_plan.InstanceStacks | None:
     """Builds instance stacks for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
     inner = traits.get_parts(query.pattern)
     order = [p.variable for p in inner if traits.is_event(p)]
-    checks: list[list[physical.ConditionCheck]] = [[] for _ in order]
+    checks: list[list[physical_plan.ConditionCheck]] = [[] for _ in order]
     for condition in between.tied:
         position = 0 if between.late else min(order.index(v) for v in traversal.get_variables(condition))
-        checks[position].append(physical.ConditionCheck(condition))
-    absences: list[list[physical.NegationCheck]] = [[] for _ in order]
+        checks[position].append(physical_plan.ConditionCheck(condition))
+    absences: list[list[physical_plan.NegationCheck]] = [[] for _ in order]
     negated = negations.find_negations(query.pattern, between.absent)
     position = 0  # of the next positive event
     for part in inner:
@@ -331,11 +330,11 @@ def _build_stacks(query: Query, between: _Between) -> physical.InstanceStacks | 
             bound = {order.index(v) for c in negation.conditions for v in traversal.get_variables(c) & {*order}}
             previous = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *bound})].append(
-                physical.NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
+                physical_plan.NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
             )
         else:
             position += 1
-    return physical.InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
+    return physical_plan.InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
 
 
 def why_no_stacks(query: Query) -> str | None:
@@ -363,12 +362,12 @@ def why_no_stacks(query: Query) -> str | None:
 
 
 _STRUCTURE_NAMES = {
-    physical.Nfa: "runs", physical.InstanceStacks: "instance stacks", physical.JoinTree: "join tree",
-    physical.CompactPlan: "compact", physical.ReferencePlan: "reference",
+    physical_plan.Nfa: "runs", physical_plan.InstanceStacks: "instance stacks", physical_plan.JoinTree: "join tree",
+    physical_plan.CompactPlan: "compact", physical_plan.ReferencePlan: "reference",
 }  # fmt: skip
 
 
-def get_structure_name(structure: physical.Structure) -> str:
+def get_structure_name(structure: physical_plan.Structure) -> str:
     """The name of a structure in explain."""
     return _STRUCTURE_NAMES[type(structure)]
 
@@ -378,13 +377,13 @@ def get_structure_name(structure: physical.Structure) -> str:
 
 def plan_with_operators(
     query: Query,
-    roles: Sequence[physical.Role],
+    roles: Sequence[physical_plan.Role],
     between: Sequence[Expr],
     kinds: KindResolver,
     notes: Sequence[str],
     planning: PlannerOptions,
     python: Mapping[str, str],
-) -> physical.PhysicalPlan:
+) -> physical_plan.PhysicalPlan:
     """Plans a join tree, or the reference semantics with the reason.
 
     `python` maps operators that run as Python to the reason.
@@ -404,14 +403,14 @@ def plan_with_operators(
         why = "structure='reference'"
     if why is not None:
         require_possible(planning, {}, why)
-        structure = physical.ReferencePlan(f"the operator {name}: {why}")
-        return physical.PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
+        structure = physical_plan.ReferencePlan(f"the operator {name}: {why}")
+        return physical_plan.PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
     ordered = "predicate_order" not in planning.off
     shape, load = planning.shape, Cardinalities.estimate(query, roles, statistics)
     if shape is None:
         shape = find_best_shape(JoinCosts(query.pattern, tuple(tied), load, ordered))
     push = "predicate_placement" not in planning.off
-    tree: physical.Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
+    tree: physical_plan.Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
     assert tree is not None
     require_possible(planning, {"tree": tree}, f"the operator {name} is joined in a tree")
     if ordered:
@@ -419,7 +418,7 @@ def plan_with_operators(
     tree, decision = choose_structure({"tree": (tree, estimate_structure(tree, query, load))}, planning)
     orders = describe_orders(tree, statistics) if ordered else ()
     slow = [f"operator {name} runs as Python: {reason}" for name, reason in python.items()]
-    return physical.PhysicalPlan(
+    return physical_plan.PhysicalPlan(
         query,
         tree,
         roles=roles,
@@ -466,7 +465,7 @@ def _why_not(query: Query, residual: Sequence[Expr]) -> str | None:
     return None
 
 
-def _require_values(role: physical.Role, query: Query) -> physical.Role:
+def _require_values(role: physical_plan.Role, query: Query) -> physical_plan.Role:
     """Adds the condition that the fields which an operator reads are not null."""
     not_null = tuple(
         IsNull(FieldRef(role.variable, reading.column), negated=True)

@@ -7,8 +7,30 @@ from typing import TypeGuard
 
 from ensue.cached import cached_property
 from ensue.errors import QueryError
-from ensue.ir import row_pattern as rp
 from ensue.ir.expression import Expr, FieldRef, Literal
+from ensue.ir.row_pattern import (
+    CLASSIFIER,
+    MATCH_COLUMNS,
+    OPERAND,
+    ROW,
+    Alternation,
+    Concatenation,
+    EmptyRowPattern,
+    Exclusion,
+    MatchNumber,
+    Navigation,
+    PartitionAnchor,
+    Permutation,
+    Repetition,
+    RowExpression,
+    RowOperand,
+    RowPatternQuery,
+    RowTerm,
+    RowVariable,
+    collect_variables,
+    iterate_terms,
+    reads_match_columns,
+)
 from ensue.ir.traversal import get_conjuncts, iterate_nodes, rewrite_expr
 from ensue.schema import ValueKind
 
@@ -41,7 +63,7 @@ class RowPatternAutomaton:
     a row of a variable, which leads to another entry, or the end of the match. The first choice that
     leads to a match is the one that the SQL standard prefers. A match begins at the first entry.
 
-    >>> pattern = rp.Concatenation((rp.Repetition(rp.RowVariable("A"), 1, None), rp.RowVariable("B")))
+    >>> pattern = Concatenation((Repetition(RowVariable("A"), 1, None), RowVariable("B")))
     >>> for choices in build_row_automaton(pattern).entries:
     ...     print([(choice.variable, choice.entry) for choice in choices])
     [(0, 1)]
@@ -92,9 +114,9 @@ class _Step:
     excluded: bool = False
 
 
-def build_row_automaton(pattern: rp.RowTerm) -> RowPatternAutomaton:
+def build_row_automaton(pattern: RowTerm) -> RowPatternAutomaton:
     """Builds the automaton of a pattern."""
-    variables = rp.collect_variables(pattern)
+    variables = collect_variables(pattern)
     if len(variables) > _VARIABLES:
         raise QueryError(
             f"a pattern has at most {_VARIABLES} variables, and this one has {len(variables)}",
@@ -118,27 +140,27 @@ class _Writer:
         self._steps.append(step)
         return len(self._steps) - 1
 
-    def write(self, term: rp.RowTerm, following: int, *, excluded: bool) -> int:
+    def write(self, term: RowTerm, following: int, *, excluded: bool) -> int:
         """Writes a term that continues with `following`, and returns its first step."""
         match term:
-            case rp.RowVariable(variable=variable):
+            case RowVariable(variable=variable):
                 number = self._numbers[variable]
                 return self.add(_Step("row", following, variable=number, excluded=excluded))
-            case rp.EmptyRowPattern():
+            case EmptyRowPattern():
                 return following
-            case rp.PartitionAnchor(at=place):
+            case PartitionAnchor(at=place):
                 return self.add(_Step("start" if place == "start" else "end", following))
-            case rp.Concatenation(parts=parts):
+            case Concatenation(parts=parts):
                 for part in reversed(parts):
                     following = self.write(part, following, excluded=excluded)
                 return following
-            case rp.Alternation(parts=parts):
+            case Alternation(parts=parts):
                 return self._fork([self.write(p, following, excluded=excluded) for p in parts])
-            case rp.Permutation(parts=parts):
+            case Permutation(parts=parts):
                 return self._write_permutation(parts, following, excluded)
-            case rp.Exclusion(part=part):
+            case Exclusion(part=part):
                 return self.write(part, following, excluded=True)
-            case rp.Repetition():
+            case Repetition():
                 return self._write_repetition(term, following, excluded)
 
     def _fork(self, branches: list[int]) -> int:
@@ -147,7 +169,7 @@ class _Writer:
             first = self.add(_Step("fork", branch, first))
         return first
 
-    def _write_permutation(self, parts: tuple[rp.RowTerm, ...], following: int, excluded: bool) -> int:
+    def _write_permutation(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
         if all(map(_is_deterministic, parts)):
             return self._orders(parts, following, excluded)
         if len(parts) > _PERMUTED:
@@ -155,10 +177,10 @@ class _Writer:
                 f"PERMUTE takes at most {_PERMUTED} parts that can be matched in several ways",
                 hint="write the orders that you mean as alternatives: (A+ B | B A+)",
             )
-        orders = (rp.Concatenation(order) for order in rp.Permutation(parts).orders)
+        orders = (Concatenation(order) for order in Permutation(parts).orders)
         return self._fork([self.write(o, following, excluded=excluded) for o in orders])
 
-    def _orders(self, parts: tuple[rp.RowTerm, ...], following: int, excluded: bool) -> int:
+    def _orders(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
         """Writes all orders of unambiguous parts; orders with the same remaining parts share
         their steps. (For ambiguous parts the order has precedence over the match of a part.)"""
         known: dict[frozenset[int], int] = {frozenset(): following}
@@ -174,7 +196,7 @@ class _Writer:
             raise QueryError(f"PERMUTE takes at most {_ORDERED} parts")
         return write(frozenset(range(len(parts))))
 
-    def _write_repetition(self, term: rp.Repetition, following: int, excluded: bool) -> int:
+    def _write_repetition(self, term: Repetition, following: int, excluded: bool) -> int:
         def fork(on: int, out: int, kind: str = "fork") -> _Step:
             first, second = (on, out) if term.greedy else (out, on)
             return _Step(kind, first, second, out)
@@ -258,17 +280,15 @@ class _Writer:
         return reachable
 
 
-def _merge_repetitions(term: rp.RowTerm) -> rp.RowTerm:
+def _merge_repetitions(term: RowTerm) -> RowTerm:
     """Merges nested and adjacent repetitions of one variable, which keeps the order of preference,
     so that an entry has few choices.
 
-    >>> _merge_repetitions(
-    ...     rp.Concatenation((rp.Repetition(rp.Repetition(rp.RowVariable("A"), 0, 1), 9, 9), rp.RowVariable("A")))
-    ... )
+    >>> _merge_repetitions(Concatenation((Repetition(Repetition(RowVariable("A"), 0, 1), 9, 9), RowVariable("A"))))
     Repetition(part=RowVariable(variable='A'), least=1, most=10, greedy=True)
     """
     match term:
-        case rp.Repetition(part=part, most=int() as most):
+        case Repetition(part=part, most=int() as most):
             inner = _merge_repetitions(part)
             counted = _match_repetition(inner)
             if counted is not None:
@@ -277,39 +297,39 @@ def _merge_repetitions(term: rp.RowTerm) -> rp.RowTerm:
                 same = fixed or greedy is None or greedy == term.greedy
                 if same and (fixed or least_inner <= 1):
                     prefers = term.greedy if not fixed or greedy is None else greedy
-                    return rp.Repetition(row, term.least * least_inner, most * most_inner, prefers)
+                    return Repetition(row, term.least * least_inner, most * most_inner, prefers)
             return replace(term, part=inner)
-        case rp.Repetition(part=part) | rp.Exclusion(part=part):
+        case Repetition(part=part) | Exclusion(part=part):
             return replace(term, part=_merge_repetitions(part))
-        case rp.Concatenation(parts=parts):
+        case Concatenation(parts=parts):
             return _concatenate([_merge_repetitions(part) for part in parts])
-        case rp.Alternation(parts=parts) | rp.Permutation(parts=parts):
+        case Alternation(parts=parts) | Permutation(parts=parts):
             return replace(term, parts=tuple(map(_merge_repetitions, parts)))
         case _:
             return term
 
 
-def _concatenate(parts: list[rp.RowTerm]) -> rp.RowTerm:
+def _concatenate(parts: list[RowTerm]) -> RowTerm:
     """Concatenates parts; adjacent repetitions of the same variable become one."""
-    merged: list[rp.RowTerm] = []
+    merged: list[RowTerm] = []
     for part in parts:
         before, now = _match_repetition(merged[-1]) if merged else None, _match_repetition(part)
         if before is not None and now is not None and before[0].variable == now[0].variable:
             greedy = {before[3], now[3]} - {None}
             if len(greedy) < 2:
                 least, most = before[1] + now[1], before[2] + now[2]
-                merged[-1] = rp.Repetition(now[0], least, most, False not in greedy)
+                merged[-1] = Repetition(now[0], least, most, False not in greedy)
                 continue
         merged.append(part)
-    return merged[0] if len(merged) == 1 else rp.Concatenation(tuple(merged))
+    return merged[0] if len(merged) == 1 else Concatenation(tuple(merged))
 
 
-def _match_repetition(term: rp.RowTerm) -> tuple[rp.RowVariable, int, int, bool | None] | None:
+def _match_repetition(term: RowTerm) -> tuple[RowVariable, int, int, bool | None] | None:
     """A variable and its repetition; the last value is None if the count is fixed."""
     match term:
-        case rp.RowVariable():
+        case RowVariable():
             return term, 1, 1, None
-        case rp.Repetition(part=rp.RowVariable() as row, least=least, most=int() as most, greedy=greedy):
+        case Repetition(part=RowVariable() as row, least=least, most=int() as most, greedy=greedy):
             return row, least, most, None if least == most else greedy
         case _:
             return None
@@ -322,12 +342,11 @@ def _build_size_error() -> QueryError:
     )
 
 
-def _is_deterministic(term: rp.RowTerm) -> bool:
+def _is_deterministic(term: RowTerm) -> bool:
     """Whether a term can be matched in one way only."""
     return not any(
-        isinstance(part, rp.Alternation | rp.Permutation)
-        or (isinstance(part, rp.Repetition) and part.least != part.most)
-        for part in rp.iterate_terms(term)
+        isinstance(part, Alternation | Permutation) or (isinstance(part, Repetition) and part.least != part.most)
+        for part in iterate_terms(term)
     )
 
 
@@ -348,14 +367,14 @@ def _drop_unreachable(choices: list[RowTransition]) -> list[RowTransition]:
 class RowPredicates:
     """Predicates of a variable: on the row and its neighbours, and on the match."""
 
-    alone: tuple[rp.RowExpression, ...] = ()  # vectorised over columns, before the search
-    matched: tuple[rp.RowExpression, ...] = ()  # evaluated as rows are mapped
+    alone: tuple[RowExpression, ...] = ()  # vectorised over columns, before the search
+    matched: tuple[RowExpression, ...] = ()  # evaluated as rows are mapped
 
 
-def _split(variable: str, value: rp.RowExpression) -> RowPredicates:
+def _split(variable: str, value: RowExpression) -> RowPredicates:
     value = _resolve_classifier(variable, value)
-    alone: list[rp.RowExpression] = []
-    matched: list[rp.RowExpression] = []
+    alone: list[RowExpression] = []
+    matched: list[RowExpression] = []
     for conjunct in get_conjuncts(value.expr):
         part = _part(conjunct, value)
         decided = all(is_own_row(reach, variable) for reach in part.operands)
@@ -363,44 +382,44 @@ def _split(variable: str, value: rp.RowExpression) -> RowPredicates:
     return RowPredicates(tuple(alone), tuple(matched))
 
 
-def _part(expr: Expr, value: rp.RowExpression) -> rp.RowExpression:
+def _part(expr: Expr, value: RowExpression) -> RowExpression:
     """A part of a value, with only the reaches that it uses."""
     numbers: dict[int, int] = {}
 
     def renumber(node: Expr) -> Expr:
-        if isinstance(node, FieldRef) and node.variable == rp.OPERAND:
+        if isinstance(node, FieldRef) and node.variable == OPERAND:
             number = numbers.setdefault(int(node.name or 0), len(numbers))
             return replace(node, name=str(number))
         return node
 
     rewritten = rewrite_expr(expr, renumber)
-    return rp.RowExpression(rewritten, tuple(value.operands[n] for n in numbers), expr.span or value.span)
+    return RowExpression(rewritten, tuple(value.operands[n] for n in numbers), expr.span or value.span)
 
 
-def is_own_row(reach: rp.RowOperand, variable: str) -> bool:
+def is_own_row(reach: RowOperand, variable: str) -> bool:
     """Whether a reach of a variable's predicate is the row to be mapped, or one of its neighbours
     in the partition."""
-    return _is_near(reach, variable) and not rp.reads_match_columns(reach)
+    return _is_near(reach, variable) and not reads_match_columns(reach)
 
 
-def _is_near(reach: rp.RowOperand, variable: str) -> TypeGuard[rp.Navigation]:
+def _is_near(reach: RowOperand, variable: str) -> TypeGuard[Navigation]:
     return (
-        isinstance(reach, rp.Navigation)
+        isinstance(reach, Navigation)
         and not reach.first
         and reach.offset == 0
         and (not reach.variables or variable in reach.variables)
     )
 
 
-def _resolve_classifier(variable: str, value: rp.RowExpression) -> rp.RowExpression:
+def _resolve_classifier(variable: str, value: RowExpression) -> RowExpression:
     """Replaces CLASSIFIER() of the row to be mapped by the variable."""
 
-    def resolve(reach: rp.RowOperand) -> rp.RowOperand:
-        if not _is_near(reach, variable) or reach.shift or not rp.reads_match_columns(reach):
+    def resolve(reach: RowOperand) -> RowOperand:
+        if not _is_near(reach, variable) or reach.shift or not reads_match_columns(reach):
             return reach
 
         def to_literal(node: Expr) -> Expr:
-            if isinstance(node, FieldRef) and node.name == rp.CLASSIFIER:
+            if isinstance(node, FieldRef) and node.name == CLASSIFIER:
                 return Literal(variable)
             return node
 
@@ -409,11 +428,11 @@ def _resolve_classifier(variable: str, value: rp.RowExpression) -> rp.RowExpress
     return replace(value, operands=tuple(map(resolve, value.operands)))
 
 
-def compute_shifts(reaches: Iterator[rp.RowOperand]) -> tuple[int, int]:
+def compute_shifts(reaches: Iterator[RowOperand]) -> tuple[int, int]:
     """The number of rows read before and after those of a match."""
     back = ahead = 0
     for reach in reaches:
-        if isinstance(reach, rp.Navigation):
+        if isinstance(reach, Navigation):
             back, ahead = max(back, -reach.shift), max(ahead, reach.shift)
     return back, ahead
 
@@ -423,8 +442,8 @@ def find_row_columns(expr: Expr) -> set[str]:
     return {
         node.name
         for node in iterate_nodes(expr)
-        if isinstance(node, FieldRef) and node.variable == rp.ROW and node.name is not None
-        if node.name not in rp.MATCH_COLUMNS
+        if isinstance(node, FieldRef) and node.variable == ROW and node.name is not None
+        if node.name not in MATCH_COLUMNS
     }
 
 
@@ -435,7 +454,7 @@ class RowPatternPlan:
     It is pure and can be sent to other processes, which compile its kernels.
     """
 
-    row_pattern: rp.RowPatternQuery
+    row_pattern: RowPatternQuery
     columns: Mapping[str, ValueKind]  # of the table
 
     @cached_property
@@ -476,8 +495,8 @@ class RowPatternPlan:
     @cached_property
     def reads_match_number(self) -> bool:
         """Whether it reads MATCH_NUMBER()."""
-        return any(isinstance(reach, rp.MatchNumber) for reach in self._reaches())
+        return any(isinstance(reach, MatchNumber) for reach in self._reaches())
 
-    def _reaches(self) -> Iterator[rp.RowOperand]:
+    def _reaches(self) -> Iterator[RowOperand]:
         for value in self.row_pattern.values:
             yield from value.operands

@@ -10,7 +10,7 @@ from ensue.analyzer.query import check_query, check_structure
 from ensue.analyzer.types import get_constant_kind
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import ArgumentType
-from ensue.ir import expression as ex
+from ensue.ir import expression
 from ensue.ir.expression import Expr
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.pattern import OperatorCall
@@ -186,7 +186,7 @@ class _Use:
     def require(self, expr: Expr, kind: ValueKind) -> None:
         """Records that an expression must have a kind."""
         match expr:
-            case ex.Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
+            case expression.Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
                 self.require(left, kind)
                 self.require(right, kind)
             case _:
@@ -195,47 +195,47 @@ class _Use:
     def term(self, expr: Expr) -> Term:
         """The kind or field of an expression; records the evidence of its parts."""
         match expr:
-            case ex.Literal(value=value):
+            case expression.Literal(value=value):
                 kind = get_constant_kind(value)
                 return ValueKind.FLOAT if kind is ValueKind.INTEGER else kind
-            case ex.FieldRef(name=None):
+            case expression.FieldRef(name=None):
                 return ValueKind.OTHER
-            case ex.FieldRef(variable=variable, name=str(name)) if variable in self.results:
+            case expression.FieldRef(variable=variable, name=str(name)) if variable in self.results:
                 return self._infer_result(variable, name)
-            case ex.FieldRef(variable=variable, name=str(name)):
+            case expression.FieldRef(variable=variable, name=str(name)):
                 return self.slot(variable, name)
-            case ex.FieldRef():
+            case expression.FieldRef():
                 return None
-            case ex.Aggregate():
+            case expression.Aggregate():
                 return self._aggregate(expr)
-            case ex.Unary(operator="not", operand=operand):
+            case expression.Unary(operator="not", operand=operand):
                 self.require(operand, ValueKind.BOOLEAN)
                 return ValueKind.BOOLEAN
-            case ex.Unary(operand=operand):
+            case expression.Unary(operand=operand):
                 return self._number_unless_known(self.term(operand))
-            case ex.Binary(operator="and" | "or" | "||", left=left, right=right):
+            case expression.Binary(operator="and" | "or" | "||", left=left, right=right):
                 kind = ValueKind.STRING if expr.operator == "||" else ValueKind.BOOLEAN
                 self.require(left, kind)
                 self.require(right, kind)
                 return kind
-            case ex.Binary(operator=operator, left=left, right=right) if operator in ex.COMPARISONS:
+            case expression.Binary(operator=operator, left=left, right=right) if operator in expression.COMPARISONS:
                 self._compare(left, (right,), equality=operator in ("=", "!="))
                 return ValueKind.BOOLEAN
-            case ex.Binary():
+            case expression.Binary():
                 return self._infer_arithmetic(expr, None)
-            case ex.IsNull(operand=operand):
+            case expression.IsNull(operand=operand):
                 self.term(operand)
                 return ValueKind.BOOLEAN
-            case ex.In(operand=operand, options=options):
+            case expression.In(operand=operand, options=options):
                 self._compare(operand, options, equality=True)
                 return ValueKind.BOOLEAN
-            case ex.Between(operand=operand, low=low, high=high):
+            case expression.Between(operand=operand, low=low, high=high):
                 self._compare(operand, (low, high), equality=False)
                 return ValueKind.BOOLEAN
-            case ex.Like(operand=operand):
+            case expression.Like(operand=operand):
                 self.require(operand, ValueKind.STRING)
                 return ValueKind.BOOLEAN
-            case ex.FunctionCall(function=function, arguments=arguments):
+            case expression.FunctionCall(function=function, arguments=arguments):
                 return self._call(function, arguments)
 
     def read_operator(self, applied: OperatorCall) -> None:
@@ -266,7 +266,7 @@ class _Use:
 
     def _takes_time(self, computed: Expr, other: Expr) -> bool:
         """`b.time - a.time < 5 minutes`: a difference compared with a duration."""
-        if isinstance(computed, ex.Binary) and computed.operator in ("+", "-"):
+        if isinstance(computed, expression.Binary) and computed.operator in ("+", "-"):
             length = self.term(other)
             if length is ValueKind.DURATION:
                 self.agree(self._infer_arithmetic(computed, length), length)
@@ -281,7 +281,7 @@ class _Use:
             self.agree(term, ValueKind.FLOAT)
         return self._get_known_kind(term) or ValueKind.FLOAT
 
-    def _infer_arithmetic(self, expr: ex.Binary, expected: ValueKind | None) -> Term:
+    def _infer_arithmetic(self, expr: expression.Binary, expected: ValueKind | None) -> Term:
         terms = self.term(expr.left), self.term(expr.right)
         left, right = map(self._get_known_kind, terms)
         if expr.operator in ("+", "-"):
@@ -298,7 +298,7 @@ class _Use:
         self.agree(terms[1], right)
         return _result(expr.operator, left, right)
 
-    def _aggregate(self, expr: ex.Aggregate) -> Term:
+    def _aggregate(self, expr: expression.Aggregate) -> Term:
         if expr.argument is None:
             return ValueKind.FLOAT
         term = self.term(expr.argument)

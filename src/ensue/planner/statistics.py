@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ensue.errors import EventError
-from ensue.ir import expression as ex
+from ensue.ir import expression
 from ensue.ir.expression import Expr
 from ensue.ir.hierarchy import LAST_POSITION
 from ensue.printing.expression_printer import format_condition
@@ -147,37 +147,43 @@ ASSUMED = Statistics()
 def assume_selectivity(condition: Expr) -> float:
     """The selectivity of a condition by its form, with the constants that databases assume.
 
-    >>> a, b = ex.FieldRef("a", "x"), ex.FieldRef("b", "x")
-    >>> assume_selectivity(ex.Binary("=", a, b)), round(assume_selectivity(ex.Binary("<", a, b)), 3)
+    >>> a, b = expression.FieldRef("a", "x"), expression.FieldRef("b", "x")
+    >>> assume_selectivity(expression.Binary("=", a, b)), round(assume_selectivity(expression.Binary("<", a, b)), 3)
     (0.1, 0.333)
     """
     match condition:
-        case ex.Literal(value=value):
+        case expression.Literal(value=value):
             return 1.0 if value is True else 0.0
-        case ex.Binary(left=ex.FieldRef(name=name)) if name == LAST_POSITION:
+        case expression.Binary(left=expression.FieldRef(name=name)) if name == LAST_POSITION:
             return 0.99  # it only matters if two events end and start at the same time
-        case ex.Binary(operator="and", left=left, right=right):
+        case expression.Binary(operator="and", left=left, right=right):
             return assume_selectivity(left) * assume_selectivity(right)
-        case ex.Binary(operator="or", left=left, right=right):
+        case expression.Binary(operator="or", left=left, right=right):
             return 1 - (1 - assume_selectivity(left)) * (1 - assume_selectivity(right))
-        case ex.Binary(operator="="):
+        case expression.Binary(operator="="):
             return EQUAL
-        case ex.Binary(operator="!="):
+        case expression.Binary(operator="!="):
             return 1 - EQUAL
-        case ex.Binary(operator=operator) if operator in ex.COMPARISONS:
+        case expression.Binary(operator=operator) if operator in expression.COMPARISONS:
             return RANGE
-        case ex.Unary(operator="not", operand=operand):
+        case expression.Unary(operator="not", operand=operand):
             return 1 - assume_selectivity(operand)
-        case ex.IsNull(negated=negated):
+        case expression.IsNull(negated=negated):
             return 1 - EQUAL if negated else EQUAL
-        case ex.In(options=options, negated=negated):
+        case expression.In(options=options, negated=negated):
             share = min(0.5, EQUAL * len(options))
             return 1 - share if negated else share
-        case ex.Between(negated=negated):
+        case expression.Between(negated=negated):
             return 1 - BETWEEN if negated else BETWEEN
-        case ex.Like(negated=negated):
+        case expression.Like(negated=negated):
             return 1 - LIKE if negated else LIKE
-        case ex.FieldRef() | ex.Aggregate() | ex.Unary() | ex.Binary() | ex.FunctionCall():
+        case (
+            expression.FieldRef()
+            | expression.Aggregate()
+            | expression.Unary()
+            | expression.Binary()
+            | expression.FunctionCall()
+        ):
             return TRUE
 
 

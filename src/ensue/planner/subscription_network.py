@@ -14,7 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 
-from ensue.analyzer import normal_form as nf
+from ensue.analyzer.normal_form import (
+    AbsentPart,
+    Condition,
+    FieldComparison,
+    Group,
+    SpatialConstraint,
+    SubscriptionAlternative,
+    TimeAnchor,
+    TimeConstraint,
+    build_alternatives,
+    find_common_key,
+)
 from ensue.ir.subscription import EventTest, Length, Predicate, Region, Select, SpatialRelation, Subscription, TimePoint
 
 Slots = int  # a bit for each slot
@@ -175,7 +186,7 @@ def _digest(*texts: str) -> bytes:
 # ---------------------------------------------------------------------------- times
 
 NOW = ("moment", frozenset[int](), True)
-_Node = tuple[str, nf.Group, bool]  # ("group", parts, end)
+_Node = tuple[str, Group, bool]  # ("group", parts, end)
 
 
 @dataclass(frozen=True)
@@ -192,28 +203,24 @@ class TimeConstraints:
     """Difference constraints on the times of an alternative."""
 
     units: TimeUnits
-    instants: nf.Group  # parts that start and end at the same time
+    instants: Group  # parts that start and end at the same time
     _edges: dict[tuple[_Node, _Node], Time] = field(default_factory=dict)  # (v, u): v - u <= c
-    _groups: set[nf.Group] = field(default_factory=set)
+    _groups: set[Group] = field(default_factory=set)
 
     @classmethod
     def from_alternative(
-        cls,
-        alternative: nf.SubscriptionAlternative,
-        groups: Iterable[nf.Group],
-        units: TimeUnits,
-        span: float = math.inf,
+        cls, alternative: SubscriptionAlternative, groups: Iterable[Group], units: TimeUnits, span: float = math.inf
     ) -> "TimeConstraints":
         """`span`: known upper bound on the time from the least start to the greatest end."""
-        events = (n for n, part in enumerate(alternative.parts) if not isinstance(part, nf.AbsentPart))
+        events = (n for n, part in enumerate(alternative.parts) if not isinstance(part, AbsentPart))
         bounds = cls(units, frozenset(events) if units.points else frozenset())
         for group in (*groups, *(frozenset((n,)) for n in range(len(alternative.parts)))):
             bounds._add(group)
         for condition in alternative.conditions:
-            if isinstance(condition, nf.TimeConstraint):
+            if isinstance(condition, TimeConstraint):
                 bounds._later(condition)
         for number, part in enumerate(alternative.parts):
-            if isinstance(part, nf.AbsentPart):
+            if isinstance(part, AbsentPart):
                 bounds._add_absence(number, part)
         if span < math.inf and alternative.root:
             bounds._add(alternative.root)
@@ -221,15 +228,15 @@ class TimeConstraints:
         bounds._relate()
         return bounds
 
-    def longest(self, waiting: nf.Group, others: nf.Group) -> float:
+    def longest(self, waiting: Group, others: Group) -> float:
         """The maximum time after the end of a group until all of the others have ended."""
         return self._longest(_end(waiting), others)
 
-    def longest_after(self, point: nf.TimeAnchor, others: nf.Group) -> float:
+    def longest_after(self, point: TimeAnchor, others: Group) -> float:
         """The same, after a point."""
         return self._longest(self._node(point), others)
 
-    def _longest(self, source: _Node, others: nf.Group) -> float:
+    def _longest(self, source: _Node, others: Group) -> float:
         distance: dict[_Node, float] = {source: 0.0}
         nodes = 2 * len(self._groups) + 2
         for _ in range(nodes):
@@ -249,7 +256,7 @@ class TimeConstraints:
                 break
         return max((distance.get(_end(frozenset((p,))), math.inf) for p in others), default=0.0)
 
-    def _add(self, group: nf.Group) -> None:
+    def _add(self, group: Group) -> None:
         if group:
             self._groups.add(group)
 
@@ -263,17 +270,17 @@ class TimeConstraints:
         self._edge(v, u, c)
         self._edge(u, v, -c)
 
-    def _node(self, point: nf.TimeAnchor) -> _Node:
+    def _node(self, point: TimeAnchor) -> _Node:
         if isinstance(point.anchor, TimePoint):
             return NOW
         self._add(point.anchor)
         return _end(point.anchor) if point.end else _start(point.anchor)
 
-    def _shift(self, point: nf.TimeAnchor) -> Time:
+    def _shift(self, point: TimeAnchor) -> Time:
         """The offset of a point from its node: moments are relative to 0."""
         return self.units.moments(point.anchor) if isinstance(point.anchor, TimePoint) else 0
 
-    def _later(self, condition: nf.TimeConstraint) -> None:
+    def _later(self, condition: TimeConstraint) -> None:
         later, earlier = self._node(condition.later), self._node(condition.earlier)
         shift = self._shift(condition.earlier) - self._shift(condition.later)
         by = self.units.lengths(condition.by) + shift
@@ -282,7 +289,7 @@ class TimeConstraints:
         else:
             self._edge(earlier, later, -by)
 
-    def _add_absence(self, number: int, gone: nf.AbsentPart) -> None:
+    def _add_absence(self, number: int, gone: AbsentPart) -> None:
         group = frozenset((number,))
         since, until = self._node(gone.since), self._node(gone.until)
         self._fix(_start(group), since, self._shift(gone.since))
@@ -299,11 +306,11 @@ class TimeConstraints:
                     self._edge(_end(group), _end(other), 0)
 
 
-def _start(group: nf.Group) -> _Node:
+def _start(group: Group) -> _Node:
     return "group", group, False
 
 
-def _end(group: nf.Group) -> _Node:
+def _end(group: Group) -> _Node:
     return "group", group, True
 
 
@@ -317,7 +324,7 @@ class _Unit:
     sides: tuple["_Unit", ...] = ()
 
     @property
-    def group(self) -> nf.Group:
+    def group(self) -> Group:
         return frozenset(self.parts)
 
     def slots(self, group: Iterable[int]) -> Slots:
@@ -335,8 +342,8 @@ class NetworkRoot:
 
 def plan_network(subscription: Subscription, units: TimeUnits) -> list[NetworkRoot]:
     """Plans the nodes of a subscription, one for each alternative."""
-    ways = nf.build_alternatives(subscription)
-    ties = [nf.find_common_key(way) for way in ways] if subscription.select is Select.ONCE else [None]
+    ways = build_alternatives(subscription)
+    ties = [find_common_key(way) for way in ways] if subscription.select is Select.ONCE else [None]
     keyed = all(tie is not None for tie in ties)
     roots = []
     for number, way in enumerate(ways):
@@ -373,12 +380,12 @@ def _iterate_waits(node: NetworkNode) -> Iterator[tuple[float, ...]]:
 
 
 class _AlternativePlanner:
-    def __init__(self, way: nf.SubscriptionAlternative, units: TimeUnits, span: float) -> None:
+    def __init__(self, way: SubscriptionAlternative, units: TimeUnits, span: float) -> None:
         self.way = way
         self.units = units
         self.span = span
-        self.done: set[nf.Condition | int] = set()  # conditions, and absences by number
-        self.formed: list[nf.Group] = []
+        self.done: set[Condition | int] = set()  # conditions, and absences by number
+        self.formed: list[Group] = []
 
     def unit(self) -> _Unit:
         """Plans the alternative as one unit."""
@@ -388,7 +395,7 @@ class _AlternativePlanner:
             if isinstance(part, EventTest)
         ]
         for number, part in enumerate(self.way.parts):
-            if isinstance(part, nf.AbsentPart) and not part.group:
+            if isinstance(part, AbsentPart) and not part.group:
                 units.append(self._settle(self._absence(number, part, None)))
         for group in self.way.together:
             touched = [unit for unit in units if unit.group & group]
@@ -425,24 +432,19 @@ class _AlternativePlanner:
                 unit = replace(unit, node=sieve, sides=(unit,))
                 continue
             for number, part in enumerate(self.way.parts):
-                if (
-                    isinstance(part, nf.AbsentPart)
-                    and number not in self.done
-                    and part.group
-                    and part.group <= unit.group
-                ):
+                if isinstance(part, AbsentPart) and number not in self.done and part.group and part.group <= unit.group:
                     unit = self._absence(number, part, unit)
                     break
             else:
                 self.formed.append(unit.group)
                 return unit
 
-    def _take_ready(self, group: nf.Group) -> list[nf.Condition]:
+    def _take_ready(self, group: Group) -> list[Condition]:
         ready = [c for c in self.way.conditions if c not in self.done and c.group <= group]
         self.done |= set(ready)
         return ready
 
-    def _absence(self, number: int, gone: nf.AbsentPart, unit: _Unit | None) -> _Unit:
+    def _absence(self, number: int, gone: AbsentPart, unit: _Unit | None) -> _Unit:
         self.done.add(number)
         child = None if unit is None else unit.node
         parts = () if unit is None else unit.parts
@@ -472,7 +474,7 @@ class _AlternativePlanner:
         )
         return _Unit(node, (*parts, number), () if unit is None else (unit,))
 
-    def _inner_span(self, gone: nf.AbsentPart) -> float:
+    def _inner_span(self, gone: AbsentPart) -> float:
         """The maximum duration of a forbidden value, which is inside the interval."""
         if gone.length is not None:
             return self.units.lengths(gone.length)
@@ -493,27 +495,27 @@ class _AlternativePlanner:
                 return replace(node, left_waits=waits[0], right_waits=waits[1])
             case NetworkAbsence():
                 gone = self.way.parts[unit.parts[-1]]
-                assert isinstance(gone, nf.AbsentPart)
+                assert isinstance(gone, AbsentPart)
                 others = frozenset(unit.parts[:-1])
                 wait = waiting.longest_after(gone.since, others) if others else 0.0
                 return replace(node, child=sides[0] if sides else None, bars_wait=wait)
 
-    def _tests(self, conditions: Sequence[nf.Condition], parts: tuple[int, ...]) -> tuple[Test, ...]:
+    def _tests(self, conditions: Sequence[Condition], parts: tuple[int, ...]) -> tuple[Test, ...]:
         here = _Unit(NetworkLeaf(EventTest(())), parts)
         return tuple(sorted((self._test(c, here) for c in conditions), key=repr))
 
-    def _test(self, condition: nf.Condition, here: _Unit) -> Test:
+    def _test(self, condition: Condition, here: _Unit) -> Test:
         match condition:
-            case nf.TimeConstraint(earlier, later, by, strict):
+            case TimeConstraint(earlier, later, by, strict):
                 points = [p.anchor for p in (earlier, later) if isinstance(p.anchor, TimePoint)]
                 at = [self.units.moments(moment) for moment in points]
                 return TimeTest(
                     here.slots(earlier.group), earlier.end, here.slots(later.group), later.end,
                     self.units.lengths(by), strict, *at,
                 )  # fmt: skip
-            case nf.SpatialConstraint(where, first, second, comparison, number, tolerance):
+            case SpatialConstraint(where, first, second, comparison, number, tolerance):
                 region = first if isinstance(first, Region) else None
                 slots = 0 if isinstance(first, Region) else here.slots(first)
                 return PlaceTest(where, slots, here.slots(second), region, comparison, number, tolerance)
-            case nf.FieldComparison(part, name, operator, other, other_name):
+            case FieldComparison(part, name, operator, other, other_name):
                 return FieldTest(here.parts.index(part), name, operator, here.parts.index(other), other_name)

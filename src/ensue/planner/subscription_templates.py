@@ -10,8 +10,20 @@ from dataclasses import dataclass, replace
 
 from ensue.analyzer.types import infer_kind
 from ensue.functions import FUNCTIONS
-from ensue.ir import expression as ex
-from ensue.ir.expression import Expr
+from ensue.ir.expression import (
+    ARITHMETIC,
+    COMPARISONS,
+    Aggregate,
+    Between,
+    Binary,
+    EventPosition,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    In,
+    Literal,
+    Unary,
+)
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Equivalence, Query
 from ensue.ir.traits import NodeForm, get_form, get_parts, is_event, is_list
@@ -23,14 +35,8 @@ SUBSCRIPTION = "__subscription"  # the column with the subscription of a row
 CONSTANT = "__constant."  # prefix of columns of constants
 
 # For these, a condition reads the same event wherever it is evaluated.
-_ALONE = (ex.EventPosition.ONLY, ex.EventPosition.CURRENT)
-_OF_ONE = (
-    ex.EventPosition.ONLY,
-    ex.EventPosition.CURRENT,
-    ex.EventPosition.PREVIOUS,
-    ex.EventPosition.NTH,
-    ex.EventPosition.LAST,
-)
+_ALONE = (EventPosition.ONLY, EventPosition.CURRENT)
+_OF_ONE = (EventPosition.ONLY, EventPosition.CURRENT, EventPosition.PREVIOUS, EventPosition.NTH, EventPosition.LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +103,19 @@ class _ConstantExtractor:
         self._lists = {v for v in _always(query.pattern) if v in lists and lists[v].least >= 1}
 
     def reads_time(self, condition: Expr) -> bool:
-        return any(isinstance(n, ex.FieldRef) and n.name in self._times for n in iterate_nodes(condition))
+        return any(isinstance(n, FieldRef) and n.name in self._times for n in iterate_nodes(condition))
 
     def condition(self, expr: Expr) -> Expr:
         match expr:
-            case ex.Binary(operator="and" | "or", left=left, right=right):
+            case Binary(operator="and" | "or", left=left, right=right):
                 return replace(expr, left=self.condition(left), right=self.condition(right))
-            case ex.Unary(operator="not", operand=operand):
+            case Unary(operator="not", operand=operand):
                 return replace(expr, operand=self.condition(operand))
-            case ex.Binary(operator=operator, left=left, right=right) if operator in ex.COMPARISONS:
+            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
                 return self._extract(expr, (left, right))
-            case ex.Between(operand=operand, low=low, high=high):
+            case Between(operand=operand, low=low, high=high):
                 return self._extract(expr, (operand, low, high))
-            case ex.In(operand=operand, options=options):
+            case In(operand=operand, options=options):
                 return self._extract(expr, (operand, *options))
             case _:
                 return expr
@@ -124,67 +130,67 @@ class _ConstantExtractor:
         if not all(kind in (ValueKind.INTEGER, ValueKind.FLOAT) for kind in kinds):
             return expr
         # IN and BETWEEN are NULL if their operand is, but not if another side is
-        carriers = sides if isinstance(expr, ex.Binary) else sides[:1]
+        carriers = sides if isinstance(expr, Binary) else sides[:1]
         carrier = next((c for side in carriers if (c := self._carrier(side)) is not None), None)
         if carrier is None:
             return expr
-        real = [self._kind(side) is ValueKind.FLOAT for side in sides if not isinstance(side, ex.Literal)]
+        real = [self._kind(side) is ValueKind.FLOAT for side in sides if not isinstance(side, Literal)]
         operands = tuple(self._number(side, carrier, exact=not all(real)) for side in sides)
         return replace_operands(expr, operands)
 
     def _kind(self, expr: Expr) -> ValueKind:
-        def kind(field: ex.FieldRef) -> ValueKind:
+        def kind(field: FieldRef) -> ValueKind:
             assert field.name is not None
             return self._types[field.variable].get_kind(field.name, field.span, field.variable)
 
         return infer_kind(expr, kind)
 
     def _text(self, field: Expr, side: Expr) -> Expr:
-        if not isinstance(side, ex.Literal):
+        if not isinstance(side, Literal):
             return side
-        assert isinstance(field, ex.FieldRef)
+        assert isinstance(field, FieldRef)
         assert isinstance(side.value, str)
         return self._add_constant(ValueKind.STRING, side.value, field)
 
-    def _number(self, expr: Expr, carrier: ex.FieldRef, *, exact: bool) -> Expr:
+    def _number(self, expr: Expr, carrier: FieldRef, *, exact: bool) -> Expr:
         """An expression whose numbers are fields of an event that is bound where they are read."""
         match expr:
-            case ex.Literal(value=bool()):
+            case Literal(value=bool()):
                 return expr
-            case ex.Literal(value=float(value)):
+            case Literal(value=float(value)):
                 return self._add_constant(ValueKind.FLOAT, value, carrier)
-            case ex.Literal(value=int(value)) if not exact and abs(value) <= MAX_EXACT_INTEGER:
+            case Literal(value=int(value)) if not exact and abs(value) <= MAX_EXACT_INTEGER:
                 return self._add_constant(ValueKind.FLOAT, float(value), carrier)
-            case ex.Literal(value=int(value)) if -(2**63) <= value < 2**63:
+            case Literal(value=int(value)) if -(2**63) <= value < 2**63:
                 return self._add_constant(ValueKind.INTEGER, value, carrier)
-            case ex.Binary(left=left, right=right):
+            case Binary(left=left, right=right):
                 first = self._number(left, self._carrier(right) or carrier, exact=True)
                 second = self._number(right, self._carrier(left) or carrier, exact=True)
                 return replace(expr, left=first, right=second)
-            case ex.Unary(operand=operand):
+            case Unary(operand=operand):
                 return replace(expr, operand=self._number(operand, carrier, exact=True))
             case _:
                 return expr
 
-    def _add_constant(self, kind: ValueKind, value: int | float | str, carrier: ex.FieldRef) -> ex.FieldRef:
+    def _add_constant(self, kind: ValueKind, value: int | float | str, carrier: FieldRef) -> FieldRef:
         self.kinds.append(kind)
         self.values.append(value)
         return replace(carrier, name=get_constant_name(len(self.values) - 1))
 
-    def _carrier(self, expr: Expr) -> ex.FieldRef | None:
+    def _carrier(self, expr: Expr) -> FieldRef | None:
         """An event that is bound if an expression has a value, and missing only if it is NULL."""
         for leaf in _leaves(expr):
             match leaf:
-                case ex.FunctionCall(arguments=arguments):
+                case FunctionCall(arguments=arguments):
                     carriers = (c for a in arguments if (c := self._carrier(a)) is not None)
                     if (carrier := next(carriers, None)) is not None:
                         return carrier
-                case ex.FieldRef(at=at) if at in _OF_ONE:
+                case FieldRef(at=at) if at in _OF_ONE:
                     return replace(leaf, span=None)
-                case ex.Aggregate(variable=variable, at=ex.EventPosition.ALL) if variable in self._lists:
-                    return ex.FieldRef(variable, None, ex.EventPosition.LAST)
-                case ex.Aggregate(variable=variable, at=ex.EventPosition.THROUGH | ex.EventPosition.BEFORE):
-                    return ex.FieldRef(variable, None, ex.EventPosition.CURRENT)
+                case Aggregate(variable=variable, at=EventPosition.ALL) if variable in self._lists:
+                    return FieldRef(variable, None, EventPosition.LAST)
+                case Aggregate(variable=variable, at=EventPosition.THROUGH | EventPosition.BEFORE):
+                    return FieldRef(variable, None, EventPosition.CURRENT)
                 case _:
                     continue
         return None
@@ -193,13 +199,13 @@ class _ConstantExtractor:
 def _is_strict(expr: Expr) -> bool:
     """Whether an expression is NULL if one of its fields is."""
     match expr:
-        case ex.FieldRef(name=str()) | ex.Aggregate() | ex.Literal():
+        case FieldRef(name=str()) | Aggregate() | Literal():
             return True
-        case ex.Binary(operator=operator, left=left, right=right) if operator in ex.ARITHMETIC:
+        case Binary(operator=operator, left=left, right=right) if operator in ARITHMETIC:
             return _is_strict(left) and _is_strict(right)
-        case ex.Unary(operator="-", operand=operand):
+        case Unary(operator="-", operand=operand):
             return _is_strict(operand)
-        case ex.FunctionCall(function=function, arguments=arguments):
+        case FunctionCall(function=function, arguments=arguments):
             return not FUNCTIONS[function].sees_null and all(map(_is_strict, arguments))
         case _:
             return False
@@ -208,10 +214,10 @@ def _is_strict(expr: Expr) -> bool:
 def _leaves(expr: Expr) -> Iterator[Expr]:
     """The operands of a strict expression: fields, constants and function calls."""
     match expr:
-        case ex.Binary(left=left, right=right):
+        case Binary(left=left, right=right):
             yield from _leaves(left)
             yield from _leaves(right)
-        case ex.Unary(operand=operand):
+        case Unary(operand=operand):
             yield from _leaves(operand)
         case _:
             yield expr
@@ -221,8 +227,8 @@ def _is_text(sides: tuple[Expr, ...]) -> bool:
     """Whether a string of one event is compared with constants."""
     first, *others = sides
     match first:
-        case ex.FieldRef(at=at, nth=nth) if at in _ALONE or (at is ex.EventPosition.NTH and nth == 1):
-            return all(isinstance(o, ex.Literal) and isinstance(o.value, str) for o in others)
+        case FieldRef(at=at, nth=nth) if at in _ALONE or (at is EventPosition.NTH and nth == 1):
+            return all(isinstance(o, Literal) and isinstance(o.value, str) for o in others)
         case _:
             return False
 

@@ -6,8 +6,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ensue.functions.record import AT_TIME_ZONE, CASE, EARTH_LOCATION, LOCATION, WKT
-from ensue.ir import expression as ex
-from ensue.ir.expression import Expr
+from ensue.ir.expression import (
+    COMPARISONS,
+    MATCHES,
+    Aggregate,
+    Between,
+    Binary,
+    Constant,
+    EventPosition,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
 from ensue.ir.pattern import GROUPS
 from ensue.ir.traversal import build_chain, flatten_chain, rewrite_expr
 from ensue.ir.values import format_duration
@@ -120,48 +135,48 @@ class _PatternDialect:
         """Prints an expression without parentheses, and returns its precedence."""
         show, word = self.show, self.word
         match expr:
-            case ex.Literal(value=value):
+            case Literal(value=value):
                 return self.constant(value)
-            case ex.FieldRef():
+            case FieldRef():
                 return self.field(expr), VALUE
-            case ex.Aggregate():
+            case Aggregate():
                 return self.aggregate(expr), VALUE
-            case ex.Unary(operator="not", operand=operand):
+            case Unary(operator="not", operand=operand):
                 return f"{word('not')} {show(operand, NOT)}", NOT
-            case ex.Unary(operator=operator, operand=operand):
+            case Unary(operator=operator, operand=operand):
                 text = show(operand, SIGNED)
                 # Two signs without a space would start a comment.
                 return f"{operator}{' ' if text.startswith('-') else ''}{text}", SIGNED
-            case ex.Binary(operator="and" | "or" as operator):
+            case Binary(operator="and" | "or" as operator):
                 return self.print_chain(operator, expr)
-            case ex.Binary(operator=operator, left=left, right=right) if operator in ex.COMPARISONS:
+            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
                 sign = self.unequal if operator == "!=" else operator
                 return f"{show(left, OPERAND)} {sign} {show(right, OPERAND)}", COMPARISON
-            case ex.Binary(operator=operator, left=left, right=right):
+            case Binary(operator=operator, left=left, right=right):
                 by_sign = {"||": self.concatenation, "+": SUM, "-": SUM}
                 tightness = by_sign.get(operator, PRODUCT)
                 text = f"{show(left, tightness)} {operator} {show(right, tightness + 1)}"
                 return text, tightness
-            case ex.IsNull(operand=operand, negated=negated):
+            case IsNull(operand=operand, negated=negated):
                 test = f"{word('is')} {self.negation(negated)}{word('null')}"
                 return f"{show(operand, OPERAND)} {test}", COMPARISON
-            case ex.In(operand=operand, options=options, negated=negated):
+            case In(operand=operand, options=options, negated=negated):
                 test = f"{self.negation(negated)}{word('in')} ({', '.join(map(show, options))})"
                 return f"{show(operand, OPERAND)} {test}", COMPARISON
-            case ex.Between(operand=operand, low=low, high=high, negated=negated):
+            case Between(operand=operand, low=low, high=high, negated=negated):
                 bounds = f"{show(low, OPERAND)} {word('and')} {show(high, OPERAND)}"
                 test = f"{self.negation(negated)}{word('between')} {bounds}"
                 return f"{show(operand, OPERAND)} {test}", COMPARISON
-            case ex.Like(operand=operand, pattern=pattern, negated=negated):
+            case Like(operand=operand, pattern=pattern, negated=negated):
                 test = f"{self.negation(negated)}{word('like')} {format_text(pattern)}"
                 return f"{show(operand, OPERAND)} {test}", COMPARISON
-            case ex.FunctionCall():
+            case FunctionCall():
                 return self.call(expr), VALUE
 
     def negation(self, negated: bool) -> str:
         return f"{self.word('not')} " if negated else ""
 
-    def print_chain(self, operator: str, expr: ex.Binary) -> Shown:
+    def print_chain(self, operator: str, expr: Binary) -> Shown:
         """Prints a chain without parentheses if it parses back to the same tree."""
         tightness = OR if operator == "or" else AND
         operands = flatten_chain(operator, expr)
@@ -170,7 +185,7 @@ class _PatternDialect:
         shown = [self.show(operand, tightness + 1) for operand in operands]
         return f" {self.word(operator)} ".join(shown), tightness
 
-    def constant(self, value: ex.Constant) -> Shown:
+    def constant(self, value: Constant) -> Shown:
         match value:
             case None:
                 return self.word("null"), VALUE
@@ -188,14 +203,14 @@ class _PatternDialect:
     def length(self, duration: str) -> Shown:
         return _print_signed(duration)
 
-    def field(self, field: ex.FieldRef) -> str:
+    def field(self, field: FieldRef) -> str:
         name = "" if field.name is None else f".{format_name(field.name)}"
         return f"{format_name(field.variable)}{_index(field)}{name}"
 
-    def aggregate(self, aggregate: ex.Aggregate) -> str:
-        if aggregate.variable == ex.MATCHES:
+    def aggregate(self, aggregate: Aggregate) -> str:
+        if aggregate.variable == MATCHES:
             return "count(*)"
-        argument = aggregate.argument or ex.FieldRef(aggregate.variable, None, aggregate.at)
+        argument = aggregate.argument or FieldRef(aggregate.variable, None, aggregate.at)
         text = self.show(rewrite_expr(argument, _strip_mark))
         if aggregate.function == "count_distinct":
             return f"count(DISTINCT {text})"
@@ -208,20 +223,20 @@ class _PatternDialect:
                 pass
         return f"{aggregate.function}({text})"
 
-    def call(self, call: ex.FunctionCall) -> str:
+    def call(self, call: FunctionCall) -> str:
         match call.arguments:
-            case (ex.Literal(value=str(text)),) if call.function == WKT:
+            case (Literal(value=str(text)),) if call.function == WKT:
                 return f"WKT {format_text(text)}"
-            case (ex.FieldRef() as field, *_) if call.function in LOCATIONS:
+            case (FieldRef() as field, *_) if call.function in LOCATIONS:
                 return self.field(replace(field, name="location"))
-            case (time, ex.Literal(value=str(zone))) if call.function == AT_TIME_ZONE:
+            case (time, Literal(value=str(zone))) if call.function == AT_TIME_ZONE:
                 return f"{self.show(time, VALUE)} AT TIME ZONE {format_text(zone)}"
             case (_, _, *_) if call.function == CASE:
                 return self.cases(call)
             case arguments:
                 return f"{call.function}({', '.join(map(self.show, arguments))})"
 
-    def cases(self, call: ex.FunctionCall) -> str:
+    def cases(self, call: FunctionCall) -> str:
         """Prints a CASE from conditions and values in turn, and an optional default."""
         shown = [self.show(argument) for argument in call.arguments]
         pairs = zip(shown[::2], shown[1::2], strict=False)
@@ -233,7 +248,7 @@ class _PatternDialect:
 class _SqlDialect(_PatternDialect):
     """Prints expressions in SQL; `leaf` prints their fields."""
 
-    leaf: Callable[[ex.FieldRef], str]
+    leaf: Callable[[FieldRef], str]
 
     unequal = "<>"
     concatenation = OPERAND
@@ -245,22 +260,22 @@ class _SqlDialect(_PatternDialect):
         # Parentheses are needed in sums: the parser would read a number after it as its unit.
         return f"INTERVAL '{duration}'", OPERAND
 
-    def field(self, field: ex.FieldRef) -> str:
+    def field(self, field: FieldRef) -> str:
         return self.leaf(field)
 
-    def aggregate(self, aggregate: ex.Aggregate) -> str:
+    def aggregate(self, aggregate: Aggregate) -> str:
         raise AssertionError(aggregate)  # aggregates of a row pattern are operands
 
-    def call(self, call: ex.FunctionCall) -> str:
+    def call(self, call: FunctionCall) -> str:
         match call:
-            case ex.FunctionCall(function="case", arguments=arguments) if len(arguments) % 2:
+            case FunctionCall(function="case", arguments=arguments) if len(arguments) % 2:
                 return self.cases(call)
-            case ex.FunctionCall(function="position", arguments=(text, part)):
+            case FunctionCall(function="position", arguments=(text, part)):
                 return f"POSITION({self.show(part, OPERAND)} IN {self.show(text, OPERAND)})"
-            case ex.FunctionCall(function="substring" | "trim" as function, arguments=arguments):
+            case FunctionCall(function="substring" | "trim" as function, arguments=arguments):
                 # FROM and FOR may separate the arguments: conditions need parentheses
                 return f"{function}({', '.join(self.show(a, OPERAND) for a in arguments)})"
-            case ex.FunctionCall(function=function, arguments=arguments):
+            case FunctionCall(function=function, arguments=arguments):
                 return f"{function}({', '.join(map(self.show, arguments))})"
 
 
@@ -270,7 +285,7 @@ _PATTERNS = _PatternDialect()
 def format_expr(expr: Expr, inside: int = OR) -> str:
     """Prints an expression in the pattern language; `inside` is the surrounding precedence.
 
-    >>> format_expr(ex.Binary("*", ex.Binary("+", ex.FieldRef("a", "x"), ex.Literal(1)), ex.Literal(0.5)))
+    >>> format_expr(Binary("*", Binary("+", FieldRef("a", "x"), Literal(1)), Literal(0.5)))
     '(a.x + 1) * 0.5'
     """
     return _PATTERNS.show(expr, inside)
@@ -279,16 +294,16 @@ def format_expr(expr: Expr, inside: int = OR) -> str:
 def format_condition(condition: Expr) -> str:
     """Prints a condition as an operand of `and`.
 
-    >>> format_condition(ex.Binary("or", ex.FieldRef("a", "x"), ex.FieldRef("a", "y")))
+    >>> format_condition(Binary("or", FieldRef("a", "x"), FieldRef("a", "y")))
     '(a.x or a.y)'
     """
     return _PATTERNS.show(condition, NOT)
 
 
-def format_scalar(expr: Expr, leaf: Callable[[ex.FieldRef], str]) -> str:
+def format_scalar(expr: Expr, leaf: Callable[[FieldRef], str]) -> str:
     """Prints an expression in SQL; `leaf` prints its fields.
 
-    >>> format_scalar(ex.Binary("||", ex.FieldRef("", "x"), ex.Literal("it's")), lambda _: "x")
+    >>> format_scalar(Binary("||", FieldRef("", "x"), Literal("it's")), lambda _: "x")
     "x || 'it''s'"
     """
     return _SqlDialect(leaf).show(expr)
@@ -308,21 +323,21 @@ def _print_signed(text: str) -> Shown:
 
 
 _INDEXES = {
-    ex.EventPosition.ONLY: "", ex.EventPosition.CURRENT: "[i]", ex.EventPosition.PREVIOUS: "[i-1]",
-    ex.EventPosition.BEFORE: "[..i-1]", ex.EventPosition.THROUGH: "[..i]", ex.EventPosition.ALL: "[]",
+    EventPosition.ONLY: "", EventPosition.CURRENT: "[i]", EventPosition.PREVIOUS: "[i-1]",
+    EventPosition.BEFORE: "[..i-1]", EventPosition.THROUGH: "[..i]", EventPosition.ALL: "[]",
 }  # fmt: skip
 
 
-def _index(field: ex.FieldRef) -> str:
-    if field.at is ex.EventPosition.NTH:
+def _index(field: FieldRef) -> str:
+    if field.at is EventPosition.NTH:
         return f"[{field.nth}]"
-    if field.at is ex.EventPosition.LAST:
+    if field.at is EventPosition.LAST:
         return f"[{format_name(field.variable)}.LEN]"
     return _INDEXES[field.at]
 
 
 def _strip_mark(expr: Expr) -> Expr:
     """Prints `a[].price` as `a.price`, which is equivalent inside an aggregate."""
-    if isinstance(expr, ex.FieldRef) and expr.at is ex.EventPosition.ALL:
-        return replace(expr, at=ex.EventPosition.ONLY)
+    if isinstance(expr, FieldRef) and expr.at is EventPosition.ALL:
+        return replace(expr, at=EventPosition.ONLY)
     return expr

@@ -7,16 +7,37 @@ from datetime import timedelta
 
 from ensue.errors import QueryError
 from ensue.geo.wkt import format_number
-from ensue.ir import subscription as sub
 from ensue.ir.expression import Constant, Literal
 from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.subscription import (
+    Concurrent,
+    Conjunction,
+    Disjunction,
+    EventAtom,
+    Expression,
+    IntervalBetween,
+    IntervalSince,
+    Length,
+    Predicate,
+    Region,
+    Select,
+    SpatialCondition,
+    SpatialRelation,
+    Subscription,
+    SubscriptionInterval,
+    TemporalCondition,
+    TimePoint,
+    VariableField,
+    VariableUse,
+    get_subexpressions,
+)
 from ensue.ir.values import format_duration
 from ensue.printing.expression_printer import format_scalar, quote_name
 
 _NAME = re.compile(r"[^\W\d]\w*(-\w+)*")
 
 
-def format_subscription(subscription: sub.Subscription) -> str:
+def format_subscription(subscription: Subscription) -> str:
     """Prints a subscription, one definition per line; regions with names are defined by them."""
     regions = _names_of_regions(subscription)
     lines = [_Writer(regions).expression(subscription.root)]
@@ -28,8 +49,8 @@ def format_subscription(subscription: sub.Subscription) -> str:
     return f"{text}\nWITH {options}" if options else text
 
 
-def _options(subscription: sub.Subscription) -> Iterator[str]:
-    if subscription.select is not sub.Select.LATEST:
+def _options(subscription: Subscription) -> Iterator[str]:
+    if subscription.select is not Select.LATEST:
         yield f"select = {subscription.select.value}"
     if subscription.concurrent is not None:
         yield f"concurrent = {format_length(subscription.concurrent)}"
@@ -41,15 +62,15 @@ def _options(subscription: sub.Subscription) -> Iterator[str]:
         yield f"within = {format_length(subscription.within)}"
 
 
-def _names_of_regions(subscription: sub.Subscription) -> dict[str, str]:
+def _names_of_regions(subscription: Subscription) -> dict[str, str]:
     """Returns the regions by name, without ambiguous names."""
     regions: dict[str, str] = {}
     ambiguous: set[str] = set()
-    pending: list[sub.Expression] = [*[*subscription.variables.values()][::-1], subscription.root]
+    pending: list[Expression] = [*[*subscription.variables.values()][::-1], subscription.root]
     while pending:
         expression = pending.pop()
-        pending += reversed(sub.get_subexpressions(expression))
-        if isinstance(expression, sub.SpatialCondition) and isinstance(expression.place, sub.Region):
+        pending += reversed(get_subexpressions(expression))
+        if isinstance(expression, SpatialCondition) and isinstance(expression.place, Region):
             text, name = expression.place.text, expression.place.name
             if name is not None and regions.setdefault(name, text) != text:
                 ambiguous.add(name)
@@ -60,78 +81,78 @@ def _names_of_regions(subscription: sub.Subscription) -> dict[str, str]:
 class _Writer:
     regions: Mapping[str, str]
 
-    def expression(self, expression: sub.Expression) -> str:
+    def expression(self, expression: Expression) -> str:
         """Prints an expression outside of parentheses."""
         match expression:
-            case sub.EventAtom():
+            case EventAtom():
                 return f"({_inside(expression)})"
-            case sub.VariableUse(name):
+            case VariableUse(name):
                 return f"${name};"
-            case sub.TemporalCondition(when, interval, part):
+            case TemporalCondition(when, interval, part):
                 return f"{when.value}({self.interval(interval)}){self.operand(part)}"
-            case sub.Concurrent(first, second, tolerance):
+            case Concurrent(first, second, tolerance):
                 length = "" if tolerance is None else f"; {format_length(tolerance)}"
                 return f"|({self.inside(first)}{length}){self.operand(second)}"
-            case sub.SpatialCondition():
+            case SpatialCondition():
                 return f"{self.place(expression)}{self.operand(expression.part)}"
-            case sub.Conjunction(parts):
+            case Conjunction(parts):
                 return " && ".join(self.operand(part) for part in parts)
-            case sub.Disjunction(parts):
+            case Disjunction(parts):
                 return " || ".join(
-                    self.operand(part) if isinstance(part, sub.Disjunction) else self.expression(part) for part in parts
+                    self.operand(part) if isinstance(part, Disjunction) else self.expression(part) for part in parts
                 )
 
-    def operand(self, expression: sub.Expression) -> str:
+    def operand(self, expression: Expression) -> str:
         """Prints the operand of an operator that binds tighter than && and ||."""
         shown = self.expression(expression)
-        return f"({shown})" if isinstance(expression, sub.Conjunction | sub.Disjunction) else shown
+        return f"({shown})" if isinstance(expression, Conjunction | Disjunction) else shown
 
-    def inside(self, expression: sub.Expression) -> str:
+    def inside(self, expression: Expression) -> str:
         """Prints an expression inside parentheses, before a `;`."""
-        if isinstance(expression, sub.EventAtom):
+        if isinstance(expression, EventAtom):
             return _inside(expression)
         return self.expression(expression)
 
-    def interval(self, interval: sub.SubscriptionInterval) -> str:
+    def interval(self, interval: SubscriptionInterval) -> str:
         match interval:
-            case sub.IntervalBetween(first, second):
+            case IntervalBetween(first, second):
                 return f"{self.inside(first)}; {self.inside(second)}"
-            case sub.IntervalSince(sub.TimePoint(at), length):
+            case IntervalSince(TimePoint(at), length):
                 return f"{format_constant(at)}; {format_length(length)}"
-            case sub.IntervalSince(base, length):
-                assert not isinstance(base, sub.TimePoint)
+            case IntervalSince(base, length):
+                assert not isinstance(base, TimePoint)
                 return f"{self.inside(base)}; {format_length(length)}"
 
-    def place(self, placed: sub.SpatialCondition) -> str:
+    def place(self, placed: SpatialCondition) -> str:
         place = placed.place
-        where = self.region(place) if isinstance(place, sub.Region) else self.inside(place)
+        where = self.region(place) if isinstance(place, Region) else self.inside(place)
         match placed.where:
-            case sub.SpatialRelation.DISTANCE:
+            case SpatialRelation.DISTANCE:
                 assert placed.number is not None
                 return f"DIST({where}; {placed.comparison}; {format_number(placed.number)})"
-            case sub.SpatialRelation.SAME if placed.number is not None:
+            case SpatialRelation.SAME if placed.number is not None:
                 return f"SPL({where}; {format_number(placed.number)})"
-            case sub.SpatialRelation.INSIDE:
+            case SpatialRelation.INSIDE:
                 return f"@({where})"
             case kind:
                 return f"{kind.value}({where})"
 
-    def region(self, region: sub.Region) -> str:
+    def region(self, region: Region) -> str:
         named = self.regions.get(region.name or "") == region.text
         return str(region.name) if named else region.text
 
 
-def _inside(atom: sub.EventAtom) -> str:
+def _inside(atom: EventAtom) -> str:
     return ", ".join(format_predicate(predicate) for predicate in atom.predicates)
 
 
-def format_predicate(predicate: sub.Predicate) -> str:
+def format_predicate(predicate: Predicate) -> str:
     """`ARITH:id = 17`."""
     head = f"{predicate.type.value}:{_name(predicate.name)} {predicate.operator} "
     match predicate.value:
         case tuple() as values:
             return f"{head}({', '.join(format_constant(value) for value in values)})"
-        case sub.VariableField(variable, name):
+        case VariableField(variable, name):
             return f"{head}${variable};.{_name(name)}"
         case value:
             return head + format_constant(value)
@@ -152,7 +173,7 @@ def format_constant(value: Constant) -> str:
     return format_scalar(Literal(value), str)
 
 
-def format_length(length: sub.Length) -> str:
+def format_length(length: Length) -> str:
     """Prints a length: `25 minutes`, or a number.
 
     >>> format_length(ByTime(1_500_000_000_000)), format_length(ByUnits(5.0))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ensue.ir import row_pattern as rp
+from ensue.ir import row_pattern
 from ensue.ir.archive_join import ArchiveJoinQuery, JoinSide, RowPatternSide
 from ensue.ir.expression import Expr, FieldRef, Literal
 from ensue.printing.expression_printer import format_order, format_quantifier, format_scalar, format_sql_name
@@ -12,7 +12,7 @@ _BRANCHES, _SEQUENCE, _REPEATED, _ALONE = range(4)  # precedences
 Subsets = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def format_clause(clause: rp.RowPatternQuery) -> str:
+def format_clause(clause: row_pattern.RowPatternQuery) -> str:
     """Prints a clause, one part per line.
 
     >>> from ensue.parser.sql.clause_parser import parse_clause
@@ -30,7 +30,7 @@ def format_clause(clause: rp.RowPatternQuery) -> str:
     return f"MATCH_RECOGNIZE (\n{lines}\n)"
 
 
-def _lines(clause: rp.RowPatternQuery) -> Iterator[str]:
+def _lines(clause: row_pattern.RowPatternQuery) -> Iterator[str]:
     subsets = clause.subsets
     if clause.partition:
         yield "PARTITION BY " + ", ".join(map(_key, clause.partition))
@@ -61,12 +61,12 @@ def _lines(clause: rp.RowPatternQuery) -> Iterator[str]:
         yield ",\n  ".join(shown)
 
 
-def _key(key: rp.PartitionKey) -> str:
+def _key(key: row_pattern.PartitionKey) -> str:
     shown = format_over_row(key.expr)
     return shown if key.column == key.name else f"{shown} AS {format_sql_name(key.name)}"
 
 
-def format_row_sort_key(key: rp.RowSortKey, owner: str = "") -> str:
+def format_row_sort_key(key: row_pattern.RowSortKey, owner: str = "") -> str:
     """Prints a key of ORDER BY."""
     return format_order(format_over_row(key.expr, owner), key.descending, key.nulls_first)
 
@@ -81,40 +81,44 @@ def format_variable(name: str) -> str:
     return shown if shown.startswith('"') or name == name.upper() else f'"{name}"'
 
 
-def format_row_pattern(term: rp.RowTerm, inside: int = _BRANCHES) -> str:
+def format_row_pattern(term: row_pattern.RowTerm, inside: int = _BRANCHES) -> str:
     """Prints a pattern; `inside` is the surrounding precedence.
 
-    >>> format_row_pattern(rp.Repetition(rp.Alternation((rp.RowVariable("B"), rp.EmptyRowPattern())), 1, None))
+    >>> format_row_pattern(
+    ...     row_pattern.Repetition(
+    ...         row_pattern.Alternation((row_pattern.RowVariable("B"), row_pattern.EmptyRowPattern())), 1, None
+    ...     )
+    ... )
     '(B | ())+'
     """
     text, tightness = _format_pattern_term(term)
     return f"({text})" if tightness < inside else text
 
 
-def _format_pattern_term(term: rp.RowTerm) -> tuple[str, int]:
+def _format_pattern_term(term: row_pattern.RowTerm) -> tuple[str, int]:
     match term:
-        case rp.RowVariable(variable=variable):
+        case row_pattern.RowVariable(variable=variable):
             return format_variable(variable), _ALONE
-        case rp.EmptyRowPattern():
+        case row_pattern.EmptyRowPattern():
             return "()", _ALONE
-        case rp.PartitionAnchor(at=at):
+        case row_pattern.PartitionAnchor(at=at):
             return "^" if at == "start" else "$", _ALONE
-        case rp.Concatenation(parts=parts):
+        case row_pattern.Concatenation(parts=parts):
             return " ".join(format_row_pattern(part, _REPEATED) for part in parts), _SEQUENCE
-        case rp.Alternation(parts=parts):
+        case row_pattern.Alternation(parts=parts):
             return " | ".join(format_row_pattern(part, _SEQUENCE) for part in parts), _BRANCHES
-        case rp.Permutation(parts=parts):
+        case row_pattern.Permutation(parts=parts):
             return f"PERMUTE({', '.join(map(format_row_pattern, parts))})", _ALONE
-        case rp.Exclusion(part=part):
+        case row_pattern.Exclusion(part=part):
             return f"{{- {format_row_pattern(part)} -}}", _ALONE
-        case rp.Repetition(part=part):
+        case row_pattern.Repetition(part=part):
             return f"{format_row_pattern(part, _ALONE)}{format_row_quantifier(term)}", _REPEATED
 
 
-def format_row_quantifier(term: rp.Repetition) -> str:
+def format_row_quantifier(term: row_pattern.Repetition) -> str:
     """Prints a quantifier.
 
-    >>> format_row_quantifier(rp.Repetition(rp.RowVariable("A"), 2, 5, False))
+    >>> format_row_quantifier(row_pattern.Repetition(row_pattern.RowVariable("A"), 2, 5, False))
     '{2,5}?'
     """
     bounds = term.least, term.most
@@ -122,23 +126,23 @@ def format_row_quantifier(term: rp.Repetition) -> str:
     return times if term.greedy else f"{times}?"
 
 
-def format_row_expression(value: rp.RowExpression, subsets: Subsets = ()) -> str:
+def format_row_expression(value: row_pattern.RowExpression, subsets: Subsets = ()) -> str:
     """Prints an expression of MEASURES or DEFINE."""
     return format_scalar(value.expr, lambda field: format_operand(value.reach(field), subsets))
 
 
-def format_operand(operand: rp.RowOperand, subsets: Subsets = ()) -> str:
+def format_operand(operand: row_pattern.RowOperand, subsets: Subsets = ()) -> str:
     """Prints an operand.
 
-    >>> format_operand(rp.Navigation(FieldRef("", "price"), ("A",), first=True, offset=2, shift=-1))
+    >>> format_operand(row_pattern.Navigation(FieldRef("", "price"), ("A",), first=True, offset=2, shift=-1))
     'PREV(FIRST(A.price, 2))'
     """
     match operand:
-        case rp.MatchNumber():
+        case row_pattern.MatchNumber():
             return "MATCH_NUMBER()"
-        case rp.Navigation():
+        case row_pattern.Navigation():
             return _navigation(operand, _owner(operand.variables, subsets))
-        case rp.RowAggregate():
+        case row_pattern.RowAggregate():
             return _aggregate(operand, _owner(operand.variables, subsets))
 
 
@@ -151,9 +155,9 @@ def _owner(variables: tuple[str, ...], subsets: Subsets) -> str:
 
 def _column(field: FieldRef, owner: str) -> str:
     assert field.name is not None
-    if field.name == rp.CLASSIFIER:
+    if field.name == row_pattern.CLASSIFIER:
         return f"CLASSIFIER({owner})"
-    if field.name == rp.MATCH_NUMBER:
+    if field.name == row_pattern.MATCH_NUMBER:
         return "MATCH_NUMBER()"
     return f"{owner}.{format_sql_name(field.name)}" if owner else format_sql_name(field.name)
 
@@ -163,7 +167,7 @@ def format_over_row(expr: Expr, owner: str = "") -> str:
     return format_scalar(expr, lambda field: _column(field, owner))
 
 
-def _navigation(navigation: rp.Navigation, owner: str) -> str:
+def _navigation(navigation: row_pattern.Navigation, owner: str) -> str:
     shown = format_over_row(navigation.expr, owner)
     logical = navigation.first or navigation.offset or navigation.final
     if logical or (not navigation.shift and not isinstance(navigation.expr, FieldRef)):
@@ -176,7 +180,7 @@ def _navigation(navigation: rp.Navigation, owner: str) -> str:
     return shown
 
 
-def _aggregate(aggregate: rp.RowAggregate, owner: str) -> str:
+def _aggregate(aggregate: row_pattern.RowAggregate, owner: str) -> str:
     inside = ", ".join(format_over_row(argument, owner) for argument in aggregate.arguments)
     if not aggregate.arguments:
         inside = f"{owner}.*" if owner else "*"

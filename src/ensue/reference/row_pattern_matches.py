@@ -11,8 +11,29 @@ from typing import Any
 from ensue.errors import SkipError
 from ensue.functions.interpreter import evaluate
 from ensue.functions.row_aggregates import compute_row_aggregate, order_and_deduplicate
-from ensue.ir import row_pattern as rp
 from ensue.ir.expression import Aggregate, Expr, FieldRef
+from ensue.ir.row_pattern import (
+    CLASSIFIER,
+    MATCH_NUMBER,
+    Alternation,
+    Concatenation,
+    EmptyRowPattern,
+    Exclusion,
+    MatchNumber,
+    Navigation,
+    PartitionAnchor,
+    Permutation,
+    Repetition,
+    RowAggregate,
+    RowExpression,
+    RowOperand,
+    RowPatternQuery,
+    RowSkip,
+    RowSkipTarget,
+    RowsPerMatch,
+    RowTerm,
+    RowVariable,
+)
 from ensue.ir.values import compare
 
 TableRow = Mapping[str, Any]
@@ -29,7 +50,7 @@ class RowMatch:
     number: int
 
 
-def match_rows(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow]) -> list[RowMatch]:
+def match_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) -> list[RowMatch]:
     """Returns the matches in the sorted rows of one partition."""
     matches: list[RowMatch] = []
     at = 0
@@ -45,17 +66,17 @@ def match_rows(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow]) -> lis
     return matches
 
 
-def compute_next_row(skip: rp.RowSkip, match: RowMatch) -> int:
+def compute_next_row(skip: RowSkip, match: RowMatch) -> int:
     """Returns the row at which the search continues after a match."""
-    if not match.labels or skip.to is rp.RowSkipTarget.NEXT:
+    if not match.labels or skip.to is RowSkipTarget.NEXT:
         return match.start + 1
-    if skip.to is rp.RowSkipTarget.PAST_LAST:
+    if skip.to is RowSkipTarget.PAST_LAST:
         return match.start + len(match.labels)
     indices = [k for k, label in enumerate(match.labels) if label in skip.variables]
     clause = f"AFTER MATCH SKIP {skip.to.value} {skip.name}"
     if not indices:
         raise SkipError(f"{clause}: match {match.number} has no such row")
-    index = indices[0] if skip.to is rp.RowSkipTarget.FIRST else indices[-1]
+    index = indices[0] if skip.to is RowSkipTarget.FIRST else indices[-1]
     if index == 0:
         raise SkipError(
             f"{clause}: in match {match.number} this is its first row, and the same match would repeat forever"
@@ -63,7 +84,7 @@ def compute_next_row(skip: rp.RowSkip, match: RowMatch) -> int:
     return match.start + index
 
 
-def _find_best(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow], start: int, number: int) -> RowMapping | None:
+def _find_best(row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int) -> RowMapping | None:
     conditions = row_pattern.conditions
 
     def fits(mapped: RowMapping) -> bool:
@@ -77,7 +98,7 @@ def _find_best(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow], start:
     return next(_ways(row_pattern.pattern, (), _Rows(start, len(rows), fits), False), None)
 
 
-def _in_time(row_pattern: rp.RowPatternQuery, first: TableRow, row: TableRow) -> bool:
+def _in_time(row_pattern: RowPatternQuery, first: TableRow, row: TableRow) -> bool:
     """Whether a row is within WITHIN of the first row, exclusively."""
     if row_pattern.within is None:
         return True
@@ -99,35 +120,33 @@ class _Rows:
     fits: Callable[[RowMapping], bool]
 
 
-def _ways(term: rp.RowTerm, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
+def _ways(term: RowTerm, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     """Yields the mappings after a term has matched, the preferred one first."""
     match term:
-        case rp.RowVariable(variable=variable):
+        case RowVariable(variable=variable):
             longer = (*mapped, (variable, excluded))
             if rows.start + len(mapped) < rows.end and rows.fits(longer):
                 yield longer
-        case rp.EmptyRowPattern():
+        case EmptyRowPattern():
             yield mapped
-        case rp.PartitionAnchor(at=place):
+        case PartitionAnchor(at=place):
             if rows.start + len(mapped) == (0 if place == "start" else rows.end):
                 yield mapped
-        case rp.Concatenation(parts=parts):
+        case Concatenation(parts=parts):
             yield from _match_sequence(parts, mapped, rows, excluded)
-        case rp.Alternation(parts=parts):
+        case Alternation(parts=parts):
             for part in parts:
                 yield from _ways(part, mapped, rows, excluded)
-        case rp.Permutation():
+        case Permutation():
             for parts in term.orders:
                 yield from _match_sequence(parts, mapped, rows, excluded)
-        case rp.Exclusion(part=part):
+        case Exclusion(part=part):
             yield from _ways(part, mapped, rows, True)
-        case rp.Repetition():
+        case Repetition():
             yield from _repeat(term, 0, mapped, rows, excluded)
 
 
-def _match_sequence(
-    parts: Sequence[rp.RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool
-) -> Iterator[RowMapping]:
+def _match_sequence(parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if not parts:
         yield mapped
         return
@@ -135,7 +154,7 @@ def _match_sequence(
         yield from _match_sequence(parts[1:], longer, rows, excluded)
 
 
-def _repeat(term: rp.Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
+def _repeat(term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if done >= term.least and not term.greedy:
         yield mapped
     if term.most is None or done < term.most:
@@ -161,24 +180,24 @@ class MatchView:
     upto: int
     number: int | None
 
-    def value(self, value: rp.RowExpression) -> object:
+    def value(self, value: RowExpression) -> object:
         def read_leaf(leaf: FieldRef | Aggregate) -> object:
             assert isinstance(leaf, FieldRef)
             return self.read_operand(value.reach(leaf))
 
         return evaluate(value.expr, read_leaf)
 
-    def read_operand(self, reach: rp.RowOperand) -> object:
+    def read_operand(self, reach: RowOperand) -> object:
         match reach:
-            case rp.MatchNumber():
+            case MatchNumber():
                 return self.number
-            case rp.Navigation():
+            case Navigation():
                 places = self._places(reach.variables, final=reach.final)
                 if reach.offset >= len(places):
                     return None
                 place = places[reach.offset] if reach.first else places[-1 - reach.offset]
                 return self._at(place + reach.shift, reach.expr)
-            case rp.RowAggregate(function=function, arguments=arguments, only=only):
+            case RowAggregate(function=function, arguments=arguments, only=only):
                 places = self._places(reach.variables, final=reach.final)
                 if only is not None:
                     places = [p for p in places if self._at(p, only) is True]
@@ -197,9 +216,9 @@ class MatchView:
         def column(field: FieldRef | Aggregate) -> object:
             assert isinstance(field, FieldRef)
             assert field.name is not None
-            if field.name == rp.MATCH_NUMBER:
+            if field.name == MATCH_NUMBER:
                 return self.number
-            if field.name != rp.CLASSIFIER:
+            if field.name != CLASSIFIER:
                 return self.rows[place][field.name]
             k = place - self.start
             return self.labels[k] if 0 <= k < len(self.labels) else None
@@ -207,13 +226,13 @@ class MatchView:
         return evaluate(expr, column)
 
 
-def build_output_rows(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow]) -> Iterator[tuple[int, list[object]]]:
+def build_output_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) -> Iterator[tuple[int, list[object]]]:
     """Yields the output rows of a partition: the index of the table's row, and the measures.
 
     With ONE ROW PER MATCH this is the first row of the match.
     """
     matches = match_rows(row_pattern, rows)
-    if row_pattern.rows is not rp.RowsPerMatch.ALL_AND_UNMATCHED:
+    if row_pattern.rows is not RowsPerMatch.ALL_AND_UNMATCHED:
         for match in matches:
             yield from _iterate_rows(row_pattern, rows, match)
         return
@@ -229,10 +248,10 @@ def build_output_rows(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow])
 
 
 def _iterate_rows(
-    row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow], match: RowMatch
+    row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch
 ) -> Iterator[tuple[int, list[object]]]:
-    if row_pattern.rows is rp.RowsPerMatch.ONE or not match.labels:
-        if match.labels or row_pattern.rows is not rp.RowsPerMatch.ALL_BUT_EMPTY:
+    if row_pattern.rows is RowsPerMatch.ONE or not match.labels:
+        if match.labels or row_pattern.rows is not RowsPerMatch.ALL_BUT_EMPTY:
             yield match.start, _measures(row_pattern, rows, match, len(match.labels))
         return
     for k, excluded in enumerate(match.excluded):
@@ -240,6 +259,6 @@ def _iterate_rows(
             yield match.start + k, _measures(row_pattern, rows, match, k + 1)
 
 
-def _measures(row_pattern: rp.RowPatternQuery, rows: Sequence[TableRow], match: RowMatch, upto: int) -> list[object]:
+def _measures(row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch, upto: int) -> list[object]:
     view = MatchView(rows, match.start, match.labels, upto, match.number)
     return [view.value(measure.value) for measure in row_pattern.measures]

@@ -14,8 +14,28 @@ from typing import Any
 
 from ensue.analyzer.normal_form import build_alternatives, find_common_key
 from ensue.geo import geometry
-from ensue.ir import subscription as sub
 from ensue.ir.selection import ByTime
+from ensue.ir.subscription import (
+    Concurrent,
+    Conjunction,
+    Disjunction,
+    EventAtom,
+    Expression,
+    IntervalBetween,
+    IntervalSince,
+    Length,
+    Predicate,
+    Region,
+    Select,
+    SpatialCondition,
+    SpatialRelation,
+    Subscription,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
+    VariableField,
+    VariableUse,
+)
 from ensue.ir.values import to_instant, to_number
 from ensue.reference.conditions import Event
 
@@ -30,7 +50,7 @@ class FieldRequirement:
     """A predicate with `$x;.id`, which compares an event with another one."""
 
     event: Event
-    predicate: sub.Predicate
+    predicate: Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +60,7 @@ class AbsenceInterval:
     since: Time
     until: Time
     base: frozenset[int]
-    part: sub.Expression
+    part: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +131,7 @@ class ReferenceStream:
         return geometry.build_hull(corners)
 
 
-def find_subscription_matches(subscription: sub.Subscription, stream: ReferenceStream) -> list[SubscriptionMatch]:
+def find_subscription_matches(subscription: Subscription, stream: ReferenceStream) -> list[SubscriptionMatch]:
     """Returns all matches in the order in which they become known."""
     evaluator = _Evaluator(subscription, stream)
     keys = {evaluator.match(value): evaluator.key(value) for value in evaluator.iterate_assignments()}
@@ -128,10 +148,10 @@ class SelectionResult:
     outdone: dict[SubscriptionMatch, SubscriptionMatch] = field(default_factory=dict)
 
 
-def select_matches(keys: Mapping[SubscriptionMatch, object], select: sub.Select) -> SelectionResult:
+def select_matches(keys: Mapping[SubscriptionMatch, object], select: Select) -> SelectionResult:
     """Selects among all matches, by their keys."""
     ordered = sorted(keys, key=lambda m: (m.known, m.last, m.newness))
-    if select is sub.Select.ALL:
+    if select is Select.ALL:
         return SelectionResult(ordered)
     groups: dict[object, list[SubscriptionMatch]] = {}
     for match in ordered:
@@ -141,7 +161,7 @@ def select_matches(keys: Mapping[SubscriptionMatch, object], select: sub.Select)
     for group in groups.values():
         free = []
         for match in group:
-            user = using.get(keys[match]) if select is sub.Select.ONCE and match.members else None
+            user = using.get(keys[match]) if select is Select.ONCE and match.members else None
             if user is not None and match.members[0] <= user.last:
                 result.used[match] = user
             else:
@@ -157,12 +177,12 @@ def select_matches(keys: Mapping[SubscriptionMatch, object], select: sub.Select)
 
 
 class _Evaluator:
-    def __init__(self, subscription: sub.Subscription, stream: ReferenceStream) -> None:
+    def __init__(self, subscription: Subscription, stream: ReferenceStream) -> None:
         self.subscription = subscription
         self.stream = stream
         keys = map(find_common_key, build_alternatives(subscription))
         self.tied = all(key is not None for key in keys)
-        self._values: dict[sub.Expression, list[FilledExpression]] = {}
+        self._values: dict[Expression, list[FilledExpression]] = {}
 
     def iterate_assignments(self) -> Iterator[FilledExpression]:
         """Yields the assignments of the root that satisfy all conditions."""
@@ -191,7 +211,7 @@ class _Evaluator:
         tied: dict[tuple[int, str], set[tuple[int, str]]] = {}
         for requirement in value.requirements:
             reference = requirement.predicate.value
-            assert isinstance(reference, sub.VariableField)
+            assert isinstance(reference, VariableField)
             if requirement.predicate.operator == "=":
                 (other,) = value.bound[reference.variable].members
                 left, right = (requirement.event.position, requirement.predicate.name), (other, reference.name)
@@ -203,59 +223,59 @@ class _Evaluator:
                 return self.stream.value(value.members[position], name)
         return None
 
-    def values(self, expression: sub.Expression) -> list[FilledExpression]:
+    def values(self, expression: Expression) -> list[FilledExpression]:
         if expression not in self._values:
             self._values[expression] = list(self._assign(expression))
         return self._values[expression]
 
-    def _assign(self, expression: sub.Expression) -> Iterator[FilledExpression]:
+    def _assign(self, expression: Expression) -> Iterator[FilledExpression]:
         match expression:
-            case sub.EventAtom(predicates):
+            case EventAtom(predicates):
                 yield from self._events(predicates)
-            case sub.VariableUse(variable):
+            case VariableUse(variable):
                 for value in self.values(self.subscription.variables[variable]):
                     yield replace(value, bound={**value.bound, variable: value})
-            case sub.Conjunction(parts):
+            case Conjunction(parts):
                 yield from self._all(parts)
-            case sub.Disjunction(parts):
+            case Disjunction(parts):
                 for part in parts:
                     yield from self.values(part)
-            case sub.Concurrent(first, second, tolerance):
+            case Concurrent(first, second, tolerance):
                 allowed = compute_length(tolerance or self.subscription.concurrent)
                 for a, b, both in self._pairs(first, second):
                     if max(a.start, b.start) - min(a.end, b.end) <= allowed:
                         yield both
-            case sub.SpatialCondition(place=sub.Region() as region, part=part):
+            case SpatialCondition(place=Region() as region, part=part):
                 shape = geometry.parse_region(region.text, self.stream.space)
                 for value in self.values(part):
                     if self._fits(expression, shape, value):
                         yield value
-            case sub.SpatialCondition(place=place, part=part):
-                assert not isinstance(place, sub.Region)
+            case SpatialCondition(place=place, part=part):
+                assert not isinstance(place, Region)
                 for a, b, both in self._pairs(place, part):
                     if self._fits(expression, self.stream.place(a.members), b):
                         yield both
-            case sub.TemporalCondition(sub.TemporalRelation.ABSENT, interval, part):
+            case TemporalCondition(TemporalRelation.ABSENT, interval, part):
                 yield from self._absent(interval, part)
-            case sub.TemporalCondition(when, interval, part):
+            case TemporalCondition(when, interval, part):
                 for base, since, until, after in self._bases(interval):
                     for c in self.values(part):
                         inside = since < c.start and c.end <= until
-                        fits = inside if when is sub.TemporalRelation.BETWEEN else c.start > after
+                        fits = inside if when is TemporalRelation.BETWEEN else c.start > after
                         combined = c if base is None else _combine(base, c)
                         if fits and combined is not None:
                             yield combined
 
-    def _events(self, predicates: Sequence[sub.Predicate]) -> Iterator[FilledExpression]:
-        open_ = [p for p in predicates if isinstance(p.value, sub.VariableField)]
-        rest = [p for p in predicates if not isinstance(p.value, sub.VariableField)]
+    def _events(self, predicates: Sequence[Predicate]) -> Iterator[FilledExpression]:
+        open_ = [p for p in predicates if isinstance(p.value, VariableField)]
+        rest = [p for p in predicates if not isinstance(p.value, VariableField)]
         for event in self.stream.events:
             if all(self.stream.holds(event, p.name, p.operator, p.value) for p in rest):
                 requirements = tuple(FieldRequirement(event, p) for p in open_)
                 members = {event.position: event}
                 yield FilledExpression(members, event.start, event.end, requirements=requirements)
 
-    def _all(self, parts: Sequence[sub.Expression]) -> Iterator[FilledExpression]:
+    def _all(self, parts: Sequence[Expression]) -> Iterator[FilledExpression]:
         combined = self.values(parts[0])
         for part in parts[1:]:
             pairs = ((a, b) for a in combined for b in self.values(part))
@@ -263,7 +283,7 @@ class _Evaluator:
         yield from combined
 
     def _pairs(
-        self, first: sub.Expression, second: sub.Expression
+        self, first: Expression, second: Expression
     ) -> Iterator[tuple[FilledExpression, FilledExpression, FilledExpression]]:
         for a in self.values(first):
             for b in self.values(second):
@@ -271,29 +291,27 @@ class _Evaluator:
                     yield a, b, both
 
     def _bases(
-        self, interval: sub.IntervalSince | sub.IntervalBetween
+        self, interval: IntervalSince | IntervalBetween
     ) -> Iterator[tuple[FilledExpression | None, Time, Time, Time]]:
         """Yields the base of an interval, its start, its end, and the time for *after*."""
         match interval:
-            case sub.IntervalSince(sub.TimePoint(at), length):
+            case IntervalSince(TimePoint(at), length):
                 since = self.stream.moment(at)
                 yield None, since, since + compute_length(length), since + compute_length(length)
-            case sub.IntervalSince(base, length):
-                assert not isinstance(base, sub.TimePoint)
+            case IntervalSince(base, length):
+                assert not isinstance(base, TimePoint)
                 for a in self.values(base):
                     yield a, a.end, a.end + compute_length(length), a.end + compute_length(length)
-            case sub.IntervalBetween(first, second):
+            case IntervalBetween(first, second):
                 for a, b, both in self._pairs(first, second):
                     if a.end < b.start:
                         yield both, a.end, b.start, b.end
 
-    def _absent(
-        self, interval: sub.IntervalSince | sub.IntervalBetween, part: sub.Expression
-    ) -> Iterator[FilledExpression]:
+    def _absent(self, interval: IntervalSince | IntervalBetween, part: Expression) -> Iterator[FilledExpression]:
         for base, since, until, _ in self._bases(interval):
             base = FilledExpression({}, since, until) if base is None else base
             absence = AbsenceInterval(since, until, base.positions, part)
-            end = until if isinstance(interval, sub.IntervalSince) else base.end
+            end = until if isinstance(interval, IntervalSince) else base.end
             yield replace(base, end=end, absences=(*base.absences, absence))
 
     def _is_violated(self, absence: AbsenceInterval, bound: VariableBindings) -> bool:
@@ -309,7 +327,7 @@ class _Evaluator:
     def _satisfies_comparisons(self, value: FilledExpression, bound: VariableBindings) -> bool:
         for requirement in value.requirements:
             reference = requirement.predicate.value
-            assert isinstance(reference, sub.VariableField)
+            assert isinstance(reference, VariableField)
             if reference.variable not in bound:
                 return False
             (other,) = bound[reference.variable].members.values()
@@ -320,11 +338,11 @@ class _Evaluator:
         return True
 
     def _fits(
-        self, test: sub.SpatialCondition, place: geometry.ConvexHull | geometry.Shape | None, q: FilledExpression
+        self, test: SpatialCondition, place: geometry.ConvexHull | geometry.Shape | None, q: FilledExpression
     ) -> bool:
         subscription, number = self.subscription, test.number
         if number is None:
-            number = subscription.same_place if test.where is sub.SpatialRelation.SAME else 0.0
+            number = subscription.same_place if test.where is SpatialRelation.SAME else 0.0
         relation = test.comparison, number, subscription.equal, self.stream.space
         return geometry.evaluate_relation(test.where, place, self.stream.place(q.members), *relation)
 
@@ -364,7 +382,7 @@ def _are_same(a: FilledExpression, b: FilledExpression) -> bool:
     )
 
 
-def compute_length(length: sub.Length | None) -> Time:
+def compute_length(length: Length | None) -> Time:
     """Returns a length in the units of the stream's times."""
     if length is None:
         return 0

@@ -9,11 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ensue.analyzer import normal_form as nf
+from ensue.analyzer import normal_form
 from ensue.errors import QueryError
 from ensue.geo.wkt import Circle, format_number, read_wkt
-from ensue.ir import subscription as sub
 from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.subscription import (
+    EventTest,
+    Length,
+    Predicate,
+    Region,
+    RegionTest,
+    Select,
+    SpatialRelation,
+    Subscription,
+    TimePoint,
+    VariableField,
+)
 from ensue.printing.expression_printer import format_name
 from ensue.printing.opsl_printer import format_constant, format_length
 
@@ -22,7 +33,7 @@ ANY_TYPE = "Any"  # the type of all events, if no atom tests it
 Time = Any  # a number or a datetime, as the moments of the text
 
 
-def translate_subscription(subscription: sub.Subscription) -> str:
+def translate_subscription(subscription: Subscription) -> str:
     """Translates a subscription to a pattern with one condition per line.
 
     >>> from ensue.parser.opsl.opsl_parser import parse_subscription
@@ -39,8 +50,8 @@ def translate_subscription(subscription: sub.Subscription) -> str:
         raise error.at(None, subscription.text) from None
 
 
-def _translate(subscription: sub.Subscription) -> str:
-    ways = nf.build_alternatives(subscription)
+def _translate(subscription: Subscription) -> str:
+    ways = normal_form.build_alternatives(subscription)
     writer = _Writer(typed=any(_type_predicates(test) for way in ways for test in _tests(way)))
     outputs = [output for way in ways if (output := writer.write(way)) is not None]
     if not outputs:
@@ -54,7 +65,7 @@ def _translate(subscription: sub.Subscription) -> str:
     lines = [f"PATTERN {pattern}"]
     lines += [f"WHERE {condition}" for condition in conditions[:1]]
     lines += [f"    and {condition}" for condition in conditions[1:]]
-    if subscription.select is not sub.Select.ALL and any(output.names for output in outputs):
+    if subscription.select is not Select.ALL and any(output.names for output in outputs):
         lines.append(f"CHOOSE {subscription.select.name}")
     return "\n".join(lines)
 
@@ -69,16 +80,16 @@ def _pattern(writer: "_AlternativeWriter", *, alone: bool) -> str:
     return parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
 
 
-def _tests(alternative: nf.SubscriptionAlternative) -> Iterator[sub.EventTest]:
+def _tests(alternative: normal_form.SubscriptionAlternative) -> Iterator[EventTest]:
     for part in alternative.parts:
-        if isinstance(part, sub.EventTest):
+        if isinstance(part, EventTest):
             yield part
         else:
             for absent in part.absent:
                 yield from _tests(absent)
 
 
-def _type_predicates(test: sub.EventTest) -> list[sub.Predicate]:
+def _type_predicates(test: EventTest) -> list[Predicate]:
     """Returns the predicates that set the type of an event."""
     return [p for p in test.predicates if p.name == TYPE and p.operator == "="]
 
@@ -88,7 +99,7 @@ class _Writer:
     typed: bool  # whether atoms test types
     events: int = 0  # variables created
 
-    def write(self, alternative: nf.SubscriptionAlternative) -> "_AlternativeWriter | None":
+    def write(self, alternative: normal_form.SubscriptionAlternative) -> "_AlternativeWriter | None":
         """Writes an alternative as parts and conditions; None if it can never hold."""
         writer = _AlternativeWriter(self, alternative)
         if not writer.is_possible():
@@ -100,7 +111,7 @@ class _Writer:
         self.events += 1
         return f"e{self.events}"
 
-    def atom(self, test: sub.EventTest, variable: str) -> tuple[str, list[str]]:
+    def atom(self, test: EventTest, variable: str) -> tuple[str, list[str]]:
         """Writes an event by its type, and the conditions on it."""
         fixed = _type_predicates(test)
         if self.typed and not fixed:
@@ -116,7 +127,7 @@ class _Writer:
         conditions += [show_near(near, show_region(near.region), place) for near in test.places]
         return f"{format_name(type)} {variable}", conditions
 
-    def get_type(self, test: sub.EventTest) -> str:
+    def get_type(self, test: EventTest) -> str:
         fixed = _type_predicates(test)
         return str(fixed[0].value) if fixed else ANY_TYPE
 
@@ -124,30 +135,28 @@ class _Writer:
 class _AlternativeWriter:
     """Writes one alternative, with a variable for each event."""
 
-    def __init__(self, writer: _Writer, way: nf.SubscriptionAlternative) -> None:
+    def __init__(self, writer: _Writer, way: normal_form.SubscriptionAlternative) -> None:
         self.writer = writer
         self.way = way
         self.parts: list[str] = []
         self.conditions: list[str] = []
-        self.names = {
-            number: writer.variable() for number, part in enumerate(way.parts) if isinstance(part, sub.EventTest)
-        }
+        self.names = {number: writer.variable() for number, part in enumerate(way.parts) if isinstance(part, EventTest)}
 
     def is_possible(self) -> bool:
         """Whether every place has events, and moments are in order."""
         return not any(self._is_impossible(condition) for condition in self.way.conditions)
 
-    def _is_impossible(self, condition: nf.Condition) -> bool:
+    def _is_impossible(self, condition: normal_form.Condition) -> bool:
         match condition:
-            case nf.SpatialConstraint(first=first, second=second):
-                groups = [g for g in (first, second) if not isinstance(g, sub.Region)]
+            case normal_form.SpatialConstraint(first=first, second=second):
+                groups = [g for g in (first, second) if not isinstance(g, Region)]
                 return not all(self.names.keys() & group for group in groups)
-            case nf.TimeConstraint():
+            case normal_form.TimeConstraint():
                 return self._compare_moments(condition) is False
-            case nf.FieldComparison():
+            case normal_form.FieldComparison():
                 return False
 
-    def _compare_moments(self, condition: nf.TimeConstraint) -> bool | None:
+    def _compare_moments(self, condition: normal_form.TimeConstraint) -> bool | None:
         """Whether two moments are in the required order; None if events decide it."""
         earlier, later_time = self._moment(condition.earlier), self._moment(condition.later)
         if earlier is None or later_time is None:
@@ -159,38 +168,38 @@ class _AlternativeWriter:
 
     def write_parts(self) -> Iterator[str]:
         for number, part in enumerate(self.way.parts):
-            if isinstance(part, sub.EventTest):
+            if isinstance(part, EventTest):
                 shown, conditions = self.writer.atom(part, self.names[number])
                 self.conditions += conditions
                 yield shown
         for condition in self.way.conditions:
-            if not isinstance(condition, nf.TimeConstraint) or self._compare_moments(condition) is None:
+            if not isinstance(condition, normal_form.TimeConstraint) or self._compare_moments(condition) is None:
                 self.conditions.append(self.condition(condition))
         for part in self.way.parts:
-            if isinstance(part, nf.AbsentPart):
+            if isinstance(part, normal_form.AbsentPart):
                 yield from self.absences(part)
 
-    def condition(self, condition: nf.Condition) -> str:
+    def condition(self, condition: normal_form.Condition) -> str:
         match condition:
-            case nf.TimeConstraint(strict=strict, most=most):
+            case normal_form.TimeConstraint(strict=strict, most=most):
                 operator = "<=" if most else ">" if strict else ">="
                 limit = self.write_shifted(condition.earlier, condition.by)
                 return f"{self.point(condition.later)} {operator} {limit}"
-            case nf.SpatialConstraint(first=first, second=second):
-                place = show_region(first) if isinstance(first, sub.Region) else self.place(first)
+            case normal_form.SpatialConstraint(first=first, second=second):
+                place = show_region(first) if isinstance(first, Region) else self.place(first)
                 return show_near(condition, place, self.place(second))
-            case nf.FieldComparison(part, name, operator, other, other_name):
+            case normal_form.FieldComparison(part, name, operator, other, other_name):
                 field = f"{self.names[part]}.{format_name(name)}"
                 return f"{field} {operator} {self.names[other]}.{format_name(other_name)}"
 
-    def write_shifted(self, point: nf.TimeAnchor, by: sub.Length | None) -> str:
+    def write_shifted(self, point: normal_form.TimeAnchor, by: Length | None) -> str:
         moment = self._moment(point)
         if moment is not None:
             return format_constant(add_length(moment, by))
         shown = self.point(point)
         return shown if by in (None, ByTime(0), ByUnits(0)) else f"{shown} + {show_duration(by)}"
 
-    def point(self, point: nf.TimeAnchor) -> str:
+    def point(self, point: normal_form.TimeAnchor) -> str:
         """Writes a point in time; an absence of a given length lasts until that is over."""
         moment = self._moment(point)
         if moment is not None:
@@ -198,14 +207,14 @@ class _AlternativeWriter:
         function = "greatest" if point.end else "least"
         return _call_over(function, list(self._times(point.group, end=point.end)))
 
-    def _moment(self, point: nf.TimeAnchor) -> Time | None:
+    def _moment(self, point: normal_form.TimeAnchor) -> Time | None:
         """Returns a point in time that does not depend on events."""
-        if isinstance(point.anchor, sub.TimePoint):
+        if isinstance(point.anchor, TimePoint):
             return point.anchor.at
         times = []
         for number in point.anchor:
             part = self.way.parts[number]
-            if isinstance(part, sub.EventTest) or not part.lasts:
+            if isinstance(part, EventTest) or not part.lasts:
                 return None
             moment = self._moment(part.until if point.end else part.since)
             if moment is None:
@@ -213,9 +222,9 @@ class _AlternativeWriter:
             times.append(add_length(moment, part.length if point.end else None))
         return max(times) if point.end else min(times)
 
-    def _times(self, group: nf.Group, *, end: bool) -> Iterator[str]:
+    def _times(self, group: normal_form.Group, *, end: bool) -> Iterator[str]:
         """Yields the times of which one is the start or the end of a group."""
-        absences = [part for n in sorted(group) if isinstance(part := self.way.parts[n], nf.AbsentPart)]
+        absences = [part for n in sorted(group) if isinstance(part := self.way.parts[n], normal_form.AbsentPart)]
         ended = frozenset[int]().union(*(part.until.group for part in absences if part.lasts))
         for number in sorted(group - ended if end else group):
             if number in self.names:
@@ -223,19 +232,19 @@ class _AlternativeWriter:
         for part in absences:
             if end and part.lasts:
                 yield self.write_shifted(part.until, part.length)
-            elif not end and isinstance(part.since.anchor, sub.TimePoint):
+            elif not end and isinstance(part.since.anchor, TimePoint):
                 yield self.point(part.since)
 
-    def place(self, group: nf.Group) -> str:
+    def place(self, group: normal_form.Group) -> str:
         places = [f"{self.names[n]}.location" for n in sorted(group) if n in self.names]
         return _call_over("hull", places)
 
-    def absences(self, absence: nf.AbsentPart) -> Iterator[str]:
+    def absences(self, absence: normal_form.AbsentPart) -> Iterator[str]:
         """Writes the absence of alternatives as the absence of each of them."""
         since, until = self.point(absence.since), self.write_shifted(absence.until, absence.length)
         for number, absent in enumerate(absence.absent):
             match absent.parts:
-                case (sub.EventTest() as test,):
+                case (EventTest() as test,):
                     asks = [compared for which, compared in absence.asks if which == number]
                     variable = self.writer.variable()
                     shown, conditions = self._absent(test, variable, absent, asks)
@@ -250,7 +259,11 @@ class _AlternativeWriter:
                     )
 
     def _absent(
-        self, test: sub.EventTest, variable: str, absent: nf.SubscriptionAlternative, asks: Sequence[nf.FieldComparison]
+        self,
+        test: EventTest,
+        variable: str,
+        absent: normal_form.SubscriptionAlternative,
+        asks: Sequence[normal_form.FieldComparison],
     ) -> tuple[str, list[str]]:
         shown, conditions = self.writer.atom(test, variable)
         conditions += [self._comparison(compared, variable) for compared in asks]
@@ -259,14 +272,14 @@ class _AlternativeWriter:
     def _exclude_event(
         self,
         other: int,
-        test: sub.EventTest,
-        absent: nf.SubscriptionAlternative,
-        asks: Sequence[nf.FieldComparison],
+        test: EventTest,
+        absent: normal_form.SubscriptionAlternative,
+        asks: Sequence[normal_form.FieldComparison],
         interval: tuple[str, str],
     ) -> Iterator[str]:
         """Excludes an event of the match itself, which a pattern's absence ignores."""
         part = self.way.parts[other]
-        assert isinstance(part, sub.EventTest)
+        assert isinstance(part, EventTest)
         if self.writer.get_type(part) != self.writer.get_type(test):
             return
         name = self.names[other]
@@ -274,12 +287,12 @@ class _AlternativeWriter:
         conditions += [f"{name}.start > {interval[0]}", f"{name}.end <= {interval[1]}"]
         yield f"NOT coalesce({' and '.join(conditions)}, FALSE)"
 
-    def _comparison(self, compared: nf.FieldComparison, variable: str) -> str:
+    def _comparison(self, compared: normal_form.FieldComparison, variable: str) -> str:
         other = f"{self.names[compared.other]}.{format_name(compared.other_name)}"
         return f"{variable}.{format_name(compared.name)} {compared.operator} {other}"
 
 
-def _absent_conditions(absent: nf.SubscriptionAlternative, variable: str) -> list[str]:
+def _absent_conditions(absent: normal_form.SubscriptionAlternative, variable: str) -> list[str]:
     """Writes the conditions on one absent event."""
     alone = _AlternativeWriter(_Writer(typed=False), absent)
     alone.names = {0: variable}
@@ -291,14 +304,14 @@ def _call_over(function: str, values: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"{function}({', '.join(distinct)})"
 
 
-def show_duration(length: sub.Length) -> str:
+def show_duration(length: Length) -> str:
     """Prints a length that conditions can add."""
     if isinstance(length, ByTime) and length.nanoseconds % 1000:
         raise QueryError("lengths in patterns must be whole microseconds", hint="round it: 1 us", span=length.span)
     return format_length(length)
 
 
-def add_length(at: Time, by: sub.Length | None) -> Any:
+def add_length(at: Time, by: Length | None) -> Any:
     """Adds a length to a moment."""
     match at, by:
         case (_, None):
@@ -315,7 +328,7 @@ def add_length(at: Time, by: sub.Length | None) -> Any:
             )
 
 
-def show_region(region: sub.Region) -> str:
+def show_region(region: Region) -> str:
     """Prints a region as a constant of the pattern language."""
     match read_wkt(region.text):
         case Circle(x, y, radius):
@@ -324,23 +337,23 @@ def show_region(region: sub.Region) -> str:
             return f"WKT '{region.text}'"
 
 
-def show_near(near: nf.SpatialConstraint | sub.RegionTest, p: str, q: str) -> str:
+def show_near(near: normal_form.SpatialConstraint | RegionTest, p: str, q: str) -> str:
     """Prints a spatial condition on two places."""
     number = format_number(near.number)
     match near.where:
-        case sub.SpatialRelation.INSIDE:
+        case SpatialRelation.INSIDE:
             return f"inside({q}, {p})"
-        case sub.SpatialRelation.OVERLAP:
+        case SpatialRelation.OVERLAP:
             return f"overlaps({p}, {q})"
-        case sub.SpatialRelation.SAME:
+        case SpatialRelation.SAME:
             return f"same_place({p}, {q}, {number})"
-        case sub.SpatialRelation.DISTANCE if near.comparison == "=":
+        case SpatialRelation.DISTANCE if near.comparison == "=":
             return f"abs(distance({p}, {q}) - {number}) <= {format_number(near.tolerance)}"
-        case sub.SpatialRelation.DISTANCE:
+        case SpatialRelation.DISTANCE:
             return f"distance({p}, {q}) {near.comparison} {number}"
 
 
-def show_predicate(predicate: sub.Predicate, variable: str) -> str:
+def show_predicate(predicate: Predicate, variable: str) -> str:
     """Prints a predicate on a field of one event."""
     head = f"{variable}.{format_name(predicate.name)} {predicate.operator}"
     match predicate.value:
@@ -349,7 +362,7 @@ def show_predicate(predicate: sub.Predicate, variable: str) -> str:
         case str() as text if predicate.operator == "LIKE":
             escaped = text.replace("\\", "\\\\")  # OPSL has no escape character
             return f"{head} {format_constant(escaped)}"
-        case sub.VariableField():
+        case VariableField():
             raise AssertionError(predicate)  # the normal form has converted them to conditions
         case value:
             return f"{head} {format_constant(value)}"
