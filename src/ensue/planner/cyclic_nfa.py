@@ -7,20 +7,7 @@ of two or three repetitions is unrolled. A state holds all derivatives of an amb
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ensue.analyzer.derivatives import (
-    GuardScope,
-    NegationGuard,
-    PatternStep,
-    collect_guards,
-    continues_greedy_loop,
-    continues_past_end,
-    derive_steps,
-    ends_reluctant_loop,
-    find_open_loops,
-    get_mandatory_steps,
-    is_excluded_by_end,
-    remove_loop_bounds,
-)
+from ensue.analyzer import derivatives
 from ensue.ir import traversal
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Not, Pattern
@@ -72,7 +59,7 @@ class NfaTransition:
     target: RunProgress
     demanded: bool
     required_late: bool
-    step: PatternStep  # with the constraints on the gap before the event
+    step: derivatives.PatternStep  # with the constraints on the gap before the event
     longer: tuple[str, ...]
     sooner: tuple[str, ...]
     closes: bool
@@ -81,7 +68,7 @@ class NfaTransition:
 def get_start(pattern: Pattern, strategy: Strategy) -> RunProgress:
     """The progress of a new run."""
     skips = Strategy.NEXT in (strategy, *traversal.iterate_strategies(pattern))
-    return RunProgress((_strip_counts(pattern, skips),), (remove_loop_bounds(pattern),), frozenset())
+    return RunProgress((_strip_counts(pattern, skips),), (derivatives.remove_loop_bounds(pattern),), frozenset())
 
 
 def _strip_counts(pattern: Pattern, skips: bool) -> Pattern:
@@ -125,7 +112,7 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
     required = [
         step
         for rest, possible in zip(place.rests, by_rest, strict=True)
-        for step in get_mandatory_steps(possible, find_open_loops(rest))
+        for step in derivatives.get_mandatory_steps(possible, derivatives.find_open_loops(rest))
     ]
     later = _list_late_steps(place, strategy, skips)
     for variable in dict.fromkeys(step.variable for step in every):
@@ -147,7 +134,7 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
         if len(preferences) > 1 or (len(rests) > 1 and preferences != {(frozenset(), frozenset())}):
             raise NoLoops("loops that can end in several ways")
         ((longer, sooner),) = preferences
-        after = (s.rest for rest in place.open for s in derive_steps(rest) if s.variable == variable)
+        after = (s.rest for rest in place.open for s in derivatives.derive_steps(rest) if s.variable == variable)
         first = candidates[0]
         yield NfaTransition(
             place,
@@ -162,23 +149,25 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
         )
 
 
-def _rivals(step: PatternStep, every: Iterable[PatternStep]) -> tuple[frozenset[str], frozenset[str]]:
+def _rivals(
+    step: derivatives.PatternStep, every: Iterable[derivatives.PatternStep]
+) -> tuple[frozenset[str], frozenset[str]]:
     """The variables that, unlike the step, continue a greedy loop or end a reluctant one."""
     return (
-        frozenset(s.variable for s in every if continues_greedy_loop(s, step)),
-        frozenset(s.variable for s in every if ends_reluctant_loop(s, step)),
+        frozenset(s.variable for s in every if derivatives.continues_greedy_loop(s, step)),
+        frozenset(s.variable for s in every if derivatives.ends_reluctant_loop(s, step)),
     )
 
 
-def _guards(step: PatternStep, looped: Collection[Not]) -> tuple[NegationGuard, ...]:
+def _guards(step: derivatives.PatternStep, looped: Collection[Not]) -> tuple[derivatives.NegationGuard, ...]:
     """Negations that guard a step; edges evaluate those inside loops only."""
-    return tuple(g for g in step.guards if g.where is not GuardScope.BETWEEN or g.negation in looped)
+    return tuple(g for g in step.guards if g.where is not derivatives.GuardScope.BETWEEN or g.negation in looped)
 
 
-def _list_leading(step: PatternStep, looped: Collection[Not]) -> list[Not]:
+def _list_leading(step: derivatives.PatternStep, looped: Collection[Not]) -> list[Not]:
     """The negations of a loop that guard its first event."""
     guards = _guards(step, looped)
-    return [guard.negation for guard in guards if guard.where is GuardScope.BETWEEN]
+    return [guard.negation for guard in guards if guard.where is derivatives.GuardScope.BETWEEN]
 
 
 def find_leading_negations(
@@ -225,13 +214,13 @@ def _bound_in(places: Iterable[RunProgress]) -> frozenset[str]:
     return frozenset(variable for place in places for variable in place.bound)
 
 
-def _closable(step: PatternStep, strategy: Strategy) -> bool:
+def _closable(step: derivatives.PatternStep, strategy: Strategy) -> bool:
     """Whether a step may become impossible while its run waits."""
-    stopped = any(guard.where is GuardScope.UP_TO for guard in step.guards)
+    stopped = any(guard.where is derivatives.GuardScope.UP_TO for guard in step.guards)
     return (step.how or strategy) in CONTIGUOUS or step.pause is not None or stopped
 
 
-def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> list[PatternStep]:
+def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> list[derivatives.PatternStep]:
     """The steps required once the closable ones have become impossible. Raises NoLoops."""
     required = []
     for rest in place.rests:
@@ -243,15 +232,17 @@ def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> lis
         remaining = [s for s in possible if s not in closed]
         continuing = {loop for step in remaining for loop in step.inside}
         # a loop that can no longer continue has ended
-        required += get_mandatory_steps(remaining, [loop for loop in find_open_loops(rest) if loop in continuing])
+        required += derivatives.get_mandatory_steps(
+            remaining, [loop for loop in derivatives.find_open_loops(rest) if loop in continuing]
+        )
     return required
 
 
-def _possible(rest: Pattern, place: RunProgress) -> list[PatternStep]:
-    possible = list(dict.fromkeys(derive_steps(rest)))
+def _possible(rest: Pattern, place: RunProgress) -> list[derivatives.PatternStep]:
+    possible = list(dict.fromkeys(derivatives.derive_steps(rest)))
     if not (is_optional(rest) and place.bound):
         return possible
-    return [step for step in possible if not is_excluded_by_end(step, rest)]
+    return [step for step in possible if not derivatives.is_excluded_by_end(step, rest)]
 
 
 def remove_guards(pattern: Pattern) -> Pattern:
@@ -278,7 +269,7 @@ def _drop_negations(node: Pattern) -> Pattern:
 def find_lasting(place: RunProgress) -> tuple[str, ...]:
     """The variables that a greedy loop at the end takes while possible. Raises NoLoops."""
     ends = [rest for rest in place.rests if is_optional(rest)]
-    continuing = [s for rest in ends for s in derive_steps(rest) if continues_past_end(s, rest)]
+    continuing = [s for rest in ends for s in derivatives.derive_steps(rest) if derivatives.continues_past_end(s, rest)]
     if not place.accepting or not continuing:
         return ()
     if len(place.rests) > 1:
@@ -289,9 +280,9 @@ def find_lasting(place: RunProgress) -> tuple[str, ...]:
 def is_barred_at_end(place: RunProgress, looped: Collection[Not]) -> bool:
     """Whether the next event decides if a match ends here: `THEN !B b` at the end."""
     return place.accepting and any(
-        guard.where is GuardScope.NEXT or guard.negation in looped
+        guard.where is derivatives.GuardScope.NEXT or guard.negation in looped
         for rest in place.rests
-        for guard in collect_guards(rest)
+        for guard in derivatives.collect_guards(rest)
     )
 
 
@@ -303,7 +294,7 @@ def find_looped_negations(pattern: Pattern) -> set[Not]:
 def is_reluctant_end(place: RunProgress) -> bool:
     """Whether a reluctant loop takes no more events once the match is complete."""
     return place.accepting and any(
-        is_excluded_by_end(step, rest) for rest in place.rests for step in derive_steps(rest)
+        derivatives.is_excluded_by_end(step, rest) for rest in place.rests for step in derivatives.derive_steps(rest)
     )
 
 
