@@ -128,7 +128,11 @@ class _Layering:
             needed = {**visible, **needed} if delivered else needed
             returns = tuple(ReturnItem(scope.rewrite(expr), get_layer_column(name)) for name, expr in needed.items())
         members = self.trace or definition.name in self.opened
-        self._check_names(definition, visible, on_top=on_top, members=members)
+        if "match_id" in visible and not on_top:
+            reject_column(query, "match_id", "other layers identify its events by their match_id")
+        if members and MEMBERS in visible:
+            why = "ensue.OutputOptions(trace=True) adds a column of that name with the events of a match"
+            reject_column(query, MEMBERS, why)
         if members or query.all_events:
             for variable in traversal.iterate_bound_variables(query.pattern):
                 scope.rewrite(FieldRef(variable, None))
@@ -149,15 +153,6 @@ class _Layering:
             for name in names & set(below.get(str(atom.type), ())):
                 scope.rewrite(FieldRef(atom.variable, name, span=atom.span))
         return Layer(definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below)
-
-    def _check_names(self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool) -> None:
-        """Rejects fields with the names of the columns that Ensue adds."""
-        if "match_id" in visible and not on_top:
-            why = "other layers identify its events by their match_id"
-            reject_column(definition.query, "match_id", why)
-        if members and MEMBERS in visible:
-            why = "ensue.OutputOptions(trace=True) adds a column of that name with the events of a match"
-            reject_column(definition.query, MEMBERS, why)
 
 
 class _Scope:

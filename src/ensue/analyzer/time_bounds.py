@@ -252,16 +252,12 @@ class TimeFields:
                 plus, minus = _cancel([*a.plus, *b.minus], [*a.minus, *b.plus])
                 if len(plus) > 1 or len(minus) > 1 or not (plus or minus):
                     continue
-                if len(plus) != len(minus) and not self._compares_moments(a, b):
-                    continue
+                if len(plus) != len(minus) and not (self.schema.time_kind.numeric or a.moment or b.moment):
+                    continue  # a length is compared with a length
                 width = b.constant - a.constant + a.slack + b.slack
                 if self.real and plus and minus:
                     width += abs(width) / 10**9  # more than the rounding error of a difference
                 yield minus[0] if minus else ORIGIN, plus[0] if plus else ORIGIN, width
-
-    def _compares_moments(self, a: TimeSum, b: TimeSum) -> bool:
-        """Whether a time is compared with a constant time, and not a length with a length."""
-        return self.schema.time_kind.numeric or a.moment or b.moment
 
 
 def _cancel(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:

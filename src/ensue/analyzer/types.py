@@ -44,7 +44,10 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
         case expression.Unary(operator="not", operand=operand):
             return _logical("not", operand, infer_kind(operand, kind_of_field))
         case expression.Unary(operand=operand):
-            return _infer_negative(infer_kind(operand, kind_of_field), operand)
+            kind = infer_kind(operand, kind_of_field)
+            if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
+                return _number(kind)
+            raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
         case expression.Binary(operator="and" | "or" as operator, left=left, right=right):
             _logical(operator, left, infer_kind(left, kind_of_field))
             return _logical(operator, right, infer_kind(right, kind_of_field))
@@ -185,12 +188,6 @@ def _check_each(operand: Expr, others: Sequence[Expr], kind_of_field: KindLookup
 def _number(kind: ValueKind) -> ValueKind:
     """Returns the kind of a computed number: decimals become doubles."""
     return ValueKind.FLOAT if kind is ValueKind.DECIMAL else kind
-
-
-def _infer_negative(kind: ValueKind, operand: Expr) -> ValueKind:
-    if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
-        return _number(kind)
-    raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
 
 
 def _compute(operator: str, kinds: tuple[ValueKind, ValueKind], expr: expression.Binary) -> ValueKind:

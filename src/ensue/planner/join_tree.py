@@ -124,7 +124,9 @@ def build_tree(
     positive = build_left_deep(query) if shape is None else _drop_negated(shape, negated)
     if positive is None:
         raise _misfit(shape, query.pattern)
-    root = _build(positive, _describe_operators(query.pattern, python), query.pattern)
+    calls = enumerate(iterate_operator_calls(query.pattern))  # a kernel is compiled as a whole, or not at all
+    users = {call.variable: describe_operator(call, number, python=bool(python)) for number, call in calls}
+    root = _build(positive, users, query.pattern)
     for condition in between:
         names = get_variables(condition) if push else frozenset(_names(root))
         root = _attach(root, names, check=ConditionCheck(condition))
@@ -140,12 +142,6 @@ def _drop_negated(shape: Shape, negated: frozenset[str]) -> Shape | None:
     if left is None or right is None:
         return right if left is None else left
     return (left, right)
-
-
-def _describe_operators(pattern: Pattern, python: Collection[str]) -> dict[str, JoinOperator]:
-    """The user-defined operators by variable; a kernel is compiled as a whole, or not at all."""
-    calls = enumerate(iterate_operator_calls(pattern))
-    return {a.variable: describe_operator(a, k, python=bool(python)) for k, a in calls}
 
 
 def _build(shape: Shape, users: dict[str, JoinOperator], pattern: Pattern) -> TreeNode:
