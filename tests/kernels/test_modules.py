@@ -224,9 +224,3 @@ def test_a_saved_state_goes_on_with_the_same_modules_only():
     restored(one, matcher.snapshot())
     with pytest.raises(StateError):
         restored(other, matcher.snapshot())
-
-
-def test_planning_with_modules_survives_being_described():
-    planning = PlannerOptions(structure="tree", modules=(OUTER, INNER))
-    assert PlannerOptions.from_dict(planning.to_dict()) == planning
-    assert "modules" not in PlannerOptions().to_dict()

@@ -25,7 +25,6 @@ def test_definitions_and_a_query_on_top():
     found = parse_pattern_text(THREE)
     assert isinstance(found, Hierarchy)
     assert names(found) == ["Incident", "Outage"]
-    assert found.levels() == {"Incident": 1, "Outage": 2}
     assert found.query.name is None
 
 

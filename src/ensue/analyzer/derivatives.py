@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeVar
 
+from ensue.ir import traits
 from ensue.ir.pattern import (
     And,
     Atom,
@@ -21,20 +22,6 @@ from ensue.ir.pattern import (
     Then,
 )
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    forbids_next_event,
-    get_form,
-    get_parts,
-    is_list,
-    is_loop,
-    is_negation,
-    is_optional,
-    is_positional_negation,
-    is_repetition,
-    is_sequence,
-    is_then,
-)
 from ensue.ir.traversal import rewrite_pattern
 
 DONE = Seq(())
@@ -130,7 +117,7 @@ def derive_steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Patt
                         skips=(*skips, *step.skips),
                         guards=(*guards, *step.guards),
                     )
-                if not is_optional(part):
+                if not traits.is_optional(part):
                     return
                 left += tuple(find_open_loops(part, (*place, k)))
                 skips += tuple(_iterate_closed_loops(part, (*place, k)))
@@ -159,7 +146,7 @@ def _derive_repeat(loop: Repeat, place: tuple[int, ...]) -> Iterator[PatternStep
             more = replace(loop, begun=step.rest)
             inside, stops = (*open_loop, *step.inside), _build_until_guard(loop, GuardScope.UP_TO)
             yield replace(step, rest=more, inside=inside, guards=(*step.guards, *stops))
-        if not is_optional(loop.begun):
+        if not traits.is_optional(loop.begun):
             return
         left = tuple(find_open_loops(loop.begun, here))
         guards = tuple(collect_guards(loop.begun))
@@ -186,15 +173,15 @@ def _build_until_guard(loop: Kleene | Repeat, where: GuardScope) -> tuple[Negati
 
 def collect_guards(pattern: Pattern) -> Iterator[NegationGuard]:
     """Yields the negations of a part that takes no further events."""
-    if is_positional_negation(pattern):
+    if traits.is_positional_negation(pattern):
         yield NegationGuard(pattern, GuardScope.BETWEEN)
-    elif forbids_next_event(pattern):
-        assert is_negation(pattern.part)
+    elif traits.forbids_next_event(pattern):
+        assert traits.is_negation(pattern.part)
         yield NegationGuard(pattern.part, GuardScope.NEXT)
-    elif is_sequence(pattern):
-        for part in get_parts(pattern):
+    elif traits.is_sequence(pattern):
+        for part in traits.get_parts(pattern):
             yield from collect_guards(part)
-    elif is_loop(pattern) and pattern.begun is not None:
+    elif traits.is_loop(pattern) and pattern.begun is not None:
         yield from collect_guards(pattern.begun)
 
 
@@ -205,9 +192,9 @@ def _decrement(loop: Counted) -> Counted:
 
 def find_open_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[LoopPosition]:
     """Yields the loops that have started and may continue."""
-    if (is_list(pattern) and pattern.begun) or (is_loop(pattern) and pattern.begun is not None):
+    if (traits.is_list(pattern) and pattern.begun) or (traits.is_loop(pattern) and pattern.begun is not None):
         yield LoopPosition(place, pattern.leave)
-    for k, part in enumerate(get_parts(pattern)):
+    for k, part in enumerate(traits.get_parts(pattern)):
         yield from find_open_loops(part, (*place, k))
 
 
@@ -216,14 +203,14 @@ def _iterate_closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iter
 
     If a part is optional only as a whole, `(A+ a[], B b)?`, its inner loops are not skipped.
     """
-    inner = get_parts(pattern)
-    if (is_list(pattern) and not pattern.begun) or (is_loop(pattern) and pattern.begun is None):
+    inner = traits.get_parts(pattern)
+    if (traits.is_list(pattern) and not pattern.begun) or (traits.is_loop(pattern) and pattern.begun is None):
         yield LoopPosition(place, pattern.leave)
-    elif is_then(pattern) or get_form(pattern) is NodeForm.OPTION:
+    elif traits.is_then(pattern) or traits.get_form(pattern) is traits.NodeForm.OPTION:
         yield from _iterate_closed_loops(inner[0], (*place, 0))
-    elif is_optional(pattern) and not is_negation(pattern) and not is_repetition(pattern):
+    elif traits.is_optional(pattern) and not traits.is_negation(pattern) and not traits.is_repetition(pattern):
         for k, part in enumerate(inner):
-            if is_optional(part):
+            if traits.is_optional(part):
                 yield from _iterate_closed_loops(part, (*place, k))
 
 
@@ -267,14 +254,14 @@ def derive_all(pattern: Pattern, taken: tuple[str, ...]) -> list[Pattern]:
 
 def _build_sequence(inner: tuple[Pattern, ...]) -> Pattern:
     left = tuple(p for p in inner if p != DONE)
-    return left[0] if len(left) == 1 and not is_negation(left[0]) else Seq(left)
+    return left[0] if len(left) == 1 and not traits.is_negation(left[0]) else Seq(left)
 
 
 def remove_loop_bounds(pattern: Pattern) -> Pattern:
     """Removes the upper bounds of all loops."""
 
     def unlimited(node: Pattern) -> Pattern:
-        if is_repetition(node):
+        if traits.is_repetition(node):
             return replace(node, least=min(node.least, 1), most=None)
         return node
 

@@ -15,36 +15,11 @@ from ensue.analyzer.key_inference import build_key_value
 from ensue.analyzer.output_mode import build_variable_columns, is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
+from ensue.ir import traits, traversal
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, IsNull
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
-from ensue.ir.traits import (
-    forbids_next_event,
-    get_parts,
-    is_event,
-    is_input,
-    is_list,
-    is_loop,
-    is_negation,
-    is_operator_call,
-    is_repetition,
-    is_sequence,
-    is_then,
-)
-from ensue.ir.traversal import (
-    get_kleene_variables,
-    get_operands,
-    iterate_atoms,
-    iterate_bound_variables,
-    iterate_loops,
-    iterate_negations,
-    iterate_operator_calls,
-    iterate_positive_atoms,
-    iterate_subpatterns,
-    map_results_to_events,
-    replace_operands,
-)
 from ensue.ir.user_operator import TIME_ATTRIBUTES
 from ensue.printing.expression_printer import format_expr
 
@@ -153,9 +128,13 @@ class _Layering:
             needed = {**visible, **needed} if delivered else needed
             returns = tuple(ReturnItem(scope.rewrite(expr), get_layer_column(name)) for name, expr in needed.items())
         members = self.trace or definition.name in self.opened
-        self._check_names(definition, visible, on_top=on_top, members=members)
+        if "match_id" in visible and not on_top:
+            reject_column(query, "match_id", "other layers identify its events by their match_id")
+        if members and MEMBERS in visible:
+            why = "ensue.OutputOptions(trace=True) adds a column of that name with the events of a match"
+            reject_column(query, MEMBERS, why)
         if members or query.all_events:
-            for variable in iterate_bound_variables(query.pattern):
+            for variable in traversal.iterate_bound_variables(query.pattern):
                 scope.rewrite(FieldRef(variable, None))
         whole = replace(
             query,
@@ -165,7 +144,7 @@ class _Layering:
             returns=returns,
         )
         for equivalence in query.equivalence:
-            for atom in iterate_atoms(query.pattern):
+            for atom in traversal.iterate_atoms(query.pattern):
                 key = FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
                 scope.rewrite(key)
         uses = tuple(name for name in get_pattern_types(query) if name in self.known)
@@ -174,15 +153,6 @@ class _Layering:
             for name in names & set(below.get(str(atom.type), ())):
                 scope.rewrite(FieldRef(atom.variable, name, span=atom.span))
         return Layer(definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below)
-
-    def _check_names(self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool) -> None:
-        """Rejects fields with the names of the columns that Ensue adds."""
-        if "match_id" in visible and not on_top:
-            why = "other layers identify its events by their match_id"
-            reject_column(definition.query, "match_id", why)
-        if members and MEMBERS in visible:
-            why = "ensue.OutputOptions(trace=True) adds a column of that name with the events of a match"
-            reject_column(definition.query, MEMBERS, why)
 
 
 class _Scope:
@@ -193,13 +163,13 @@ class _Scope:
         self.layering = layering
         self.definition = definition
         self.types = {  # of the variables that are defined events
-            a.variable: str(a.type) for a in iterate_atoms(pattern) if a.type in layering.known
+            a.variable: str(a.type) for a in traversal.iterate_atoms(pattern) if a.type in layering.known
         }
-        for variable, source in map_results_to_events(pattern).items():
+        for variable, source in traversal.map_results_to_events(pattern).items():
             if source in self.types:  # a result has the fields of its event
                 self.types[variable] = self.types[source]
-        self.attributes = {r.variable: dict(r.operator.z) for r in iterate_operator_calls(pattern)}
-        self.lists = frozenset(get_kleene_variables(pattern))
+        self.attributes = {r.variable: dict(r.operator.z) for r in traversal.iterate_operator_calls(pattern)}
+        self.lists = frozenset(traversal.get_kleene_variables(pattern))
 
     def rewrite(self, expr: Expr) -> Expr:
         """Rewrites an expression over the fields that lower layers return."""
@@ -212,8 +182,8 @@ class _Scope:
             case Aggregate(variable=variable, argument=FieldRef(name=str(name)) as argument) if variable in self.types:
                 return self._aggregate(expr, argument, name)
             case _:
-                inside = tuple(self.rewrite(e) for e in get_operands(expr))
-                return replace_operands(expr, inside)
+                inside = tuple(self.rewrite(e) for e in traversal.get_operands(expr))
+                return traversal.replace_operands(expr, inside)
 
     def _aggregate(self, expr: Aggregate, argument: FieldRef, name: str) -> Expr:
         below = self.layering.known[self.types[expr.variable]]
@@ -238,7 +208,7 @@ class _Scope:
             shown = repr(parameter) if isinstance(parameter, str) else f"{parameter or 0:g}"
             column = f"{expr.function}({name}{'' if parameter is None else f', {shown}'})"
             owner = inner.variable
-            several = owner in get_kleene_variables(below.query.pattern)
+            several = owner in traversal.get_kleene_variables(below.query.pattern)
             inner = replace(inner, at=EventPosition.ALL if several else EventPosition.ONLY)
             inside = replace(expr, variable=owner, argument=inner, at=EventPosition.ALL)
             self._add_column(below, column, inside)
@@ -287,7 +257,7 @@ class _Scope:
         name, index, rest = step["name"], step["index"], step["rest"]
         query = below.query
         span = named.span if self.definition.query.text == query.text else None
-        bound = list(iterate_bound_variables(query.pattern))
+        bound = list(traversal.iterate_bound_variables(query.pattern))
         if name not in bound:
             raise _build_error(
                 f"{below.name} has no member '{name}'",
@@ -295,7 +265,7 @@ class _Scope:
                 self.definition,
                 named,
             )
-        if name in get_kleene_variables(query.pattern):
+        if name in traversal.get_kleene_variables(query.pattern):
             if index is not None:
                 if index == "last":
                     return FieldRef(name, rest, EventPosition.LAST, span=span)
@@ -334,11 +304,11 @@ def _get_own_fields(query: Query) -> tuple[str, ...]:
 
 def _read_by_operators(pattern: Pattern) -> Iterator[tuple[Atom, frozenset[str]]]:
     """Yields the input events of user-defined operators, with the names in their functions."""
-    sources = map_results_to_events(pattern)
-    events = {atom.variable: atom for atom in iterate_atoms(pattern)}
-    for applied in iterate_operator_calls(pattern):
+    sources = traversal.map_results_to_events(pattern)
+    events = {atom.variable: atom for atom in traversal.iterate_atoms(pattern)}
+    for applied in traversal.iterate_operator_calls(pattern):
         for part in applied.inputs:
-            assert is_input(part)
+            assert traits.is_input(part)
             variable = sources.get(part.variable, part.variable)
             if variable in events:
                 yield events[variable], applied.operator.reads - set(TIME_ATTRIBUTES)
@@ -349,16 +319,16 @@ def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
     step = _STEP.fullmatch(path)
     if step is None or step["rest"] is None:
         return False
-    if step["name"] in get_kleene_variables(query.pattern):
+    if step["name"] in traversal.get_kleene_variables(query.pattern):
         return step["index"] is None
-    types = {a.variable: a.type for a in iterate_atoms(query.pattern)}
+    types = {a.variable: a.type for a in traversal.iterate_atoms(query.pattern)}
     inside = types.get(step["name"])
     return inside in known and _is_list(known[inside].query, step["rest"], known)
 
 
 def _count_members(pattern: Pattern) -> Expr:
     """Builds the number of events of a match; a complex event counts as one."""
-    counts: list[Expr] = [Aggregate("count", atom.variable, None) for atom in iterate_positive_atoms(pattern)]
+    counts: list[Expr] = [Aggregate("count", atom.variable, None) for atom in traversal.iterate_positive_atoms(pattern)]
     return reduce(lambda total, count: Binary("+", total, count), counts)
 
 
@@ -389,12 +359,18 @@ def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> 
     >>> [format_expr(c) for c in build_order_conditions(both, {"Incident"})]
     ['a.__at < x.__from']
     """
-    lists = frozenset(get_kleene_variables(pattern))
-    complex_ = {a.variable for a in iterate_atoms(pattern) if a.type in complex_types}
+    lists = frozenset(traversal.get_kleene_variables(pattern))
+    complex_ = {a.variable for a in traversal.iterate_atoms(pattern) if a.type in complex_types}
     if not complex_:
         return ()
-    absent = {a.variable: n for n, node in enumerate(iterate_negations(pattern)) for a in iterate_atoms(node)}
-    anywhere = {a.variable for negation, _ in iterate_interval_negations(pattern) for a in iterate_atoms(negation)}
+    absent = {
+        a.variable: n
+        for n, node in enumerate(traversal.iterate_negations(pattern))
+        for a in traversal.iterate_atoms(node)
+    }
+    anywhere = {
+        a.variable for negation, _ in iterate_interval_negations(pattern) for a in traversal.iterate_atoms(negation)
+    }
     outside = dict.fromkeys(
         _unless_separate(x, y, _build_order(a, b, lists))
         for x, y in _pairs(pattern)
@@ -403,12 +379,12 @@ def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> 
         and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
         and anywhere.isdisjoint((a, b))
     )
-    loops = (c for loop in iterate_loops(pattern) for c in _order_rounds(loop, complex_))
+    loops = (c for loop in traversal.iterate_loops(pattern) for c in _order_rounds(loop, complex_))
     return (*outside, *loops, *_order_untils(pattern, complex_))
 
 
 def _variables(part: SequenceItem) -> list[str]:
-    return [atom.variable for atom in iterate_atoms(part)]
+    return [atom.variable for atom in traversal.iterate_atoms(part)]
 
 
 def _unless_separate(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
@@ -416,24 +392,24 @@ def _unless_separate(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
 
     The times of an operator's result are computed by its F, independent of its events.
     """
-    if is_event(x) and is_event(y):
+    if traits.is_event(x) and traits.is_event(y):
         return in_order
-    end = FieldRef(x.variable, END_TIME if is_event(x) else "end")
-    start = FieldRef(y.variable, START_TIME if is_event(y) else "start")
+    end = FieldRef(x.variable, END_TIME if traits.is_event(x) else "end")
+    start = FieldRef(y.variable, START_TIME if traits.is_event(y) else "start")
     return Binary("or", Binary("<", end, start), in_order)
 
 
 def _order_rounds(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
     """Yields the conditions for a repeated group: each complex event follows the previous one."""
-    events = get_parts(loop.part) if is_sequence(loop.part) else (loop.part,)
-    order = [event.variable for event in events if is_event(event)]
+    events = traits.get_parts(loop.part) if traits.is_sequence(loop.part) else (loop.part,)
+    order = [event.variable for event in events if traits.is_event(event)]
     for position, variable in enumerate(order):
         if variable in complex_ and len(order) == len(events):
             # the last event of an iteration precedes the first of the next one
             at = EventPosition.CURRENT if position else EventPosition.PREVIOUS
             left = FieldRef(order[position - 1], LAST_POSITION, at)
             yield Binary("<", left, FieldRef(variable, FIRST_POSITION, EventPosition.CURRENT))
-    if len(order) < len(events) and {a.variable for a in iterate_atoms(loop.part)} & {*complex_}:
+    if len(order) < len(events) and {a.variable for a in traversal.iterate_atoms(loop.part)} & {*complex_}:
         raise QueryError(
             "complex events can only be repeated in groups of single events",
             hint="leave out optional and repeated parts inside: (A a, B b)+",
@@ -443,9 +419,9 @@ def _order_rounds(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
 
 def _order_untils(pattern: Pattern, complex_: Collection[str]) -> Iterator[Expr]:
     """Yields the conditions for complex events that end a loop: they follow what it has taken, if anything."""
-    for loop in iterate_subpatterns(pattern):
-        ends = iterate_atoms(loop.until) if is_repetition(loop) and loop.until is not None else ()
-        for until, taken in product(ends, iterate_positive_atoms(loop)):
+    for loop in traversal.iterate_subpatterns(pattern):
+        ends = traversal.iterate_atoms(loop.until) if traits.is_repetition(loop) and loop.until is not None else ()
+        for until, taken in product(ends, traversal.iterate_positive_atoms(loop)):
             if until.variable in complex_:
                 last = FieldRef(taken.variable, LAST_POSITION, EventPosition.LAST)
                 first = FieldRef(until.variable, FIRST_POSITION)
@@ -454,29 +430,37 @@ def _order_untils(pattern: Pattern, complex_: Collection[str]) -> Iterator[Expr]
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[SequenceItem, SequenceItem]]:
     """Yields pairs of events or results of which the first precedes the second, without loops."""
-    if is_loop(pattern):
+    if traits.is_loop(pattern):
         return
-    if is_list(pattern):
+    if traits.is_list(pattern):
         yield pattern.atom, pattern.atom
-    if is_sequence(pattern) or (is_operator_call(pattern) and pattern.operator.in_order):
+    if traits.is_sequence(pattern) or (traits.is_operator_call(pattern) and pattern.operator.in_order):
         front: list[SequenceItem] = []
-        for part in get_parts(pattern):
+        for part in traits.get_parts(pattern):
             # a negation inside a group is limited by the parts of that group only
-            own = is_negation(part) or forbids_next_event(part) or (is_sequence(part) and not is_then(part))
-            absent = () if own else [a for negation in iterate_negations(part) for a in iterate_atoms(negation)]
+            own = (
+                traits.is_negation(part)
+                or traits.forbids_next_event(part)
+                or (traits.is_sequence(part) and not traits.is_then(part))
+            )
+            absent = (
+                ()
+                if own
+                else [a for negation in traversal.iterate_negations(part) for a in traversal.iterate_atoms(negation)]
+            )
             inside = [item for item in _iterate_items(part) if item not in absent]
             yield from product(front, inside)
             front += inside
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from _pairs(part)
 
 
 def _iterate_items(pattern: Pattern) -> Iterator[SequenceItem]:
     """Yields the items of a sequence: events, and results instead of their inputs."""
-    if is_event(pattern) or is_operator_call(pattern):
+    if traits.is_event(pattern) or traits.is_operator_call(pattern):
         yield pattern
     else:
-        for part in get_parts(pattern):
+        for part in traits.get_parts(pattern):
             yield from _iterate_items(part)
 
 

@@ -26,6 +26,7 @@ from ensue.analyzer.spatial import reject_location_list, resolve_location
 from ensue.analyzer.types import add_implicit_casts, apply_time_zones, are_comparable, infer_kind
 from ensue.analyzer.user_operators import get_result_types
 from ensue.errors import QueryError, Span, did_you_mean
+from ensue.ir import traversal
 from ensue.ir.archive_join import (
     ArchiveJoin,
     ArchiveJoinQuery,
@@ -38,19 +39,8 @@ from ensue.ir.archive_join import (
 from ensue.ir.expression import Binary, EventPosition, Expr, FieldRef
 from ensue.ir.query import Equivalence, Query
 from ensue.ir.row_pattern import RowsPerMatch, is_nullable
-from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy
+from ensue.ir.selection import ByEvents, Strategy, get_amount
 from ensue.ir.traits import is_event
-from ensue.ir.traversal import (
-    get_conjuncts,
-    get_kleene_variables,
-    iterate_atoms,
-    iterate_negations,
-    iterate_nodes,
-    iterate_operator_calls,
-    iterate_positive_atoms,
-    iterate_references,
-    rewrite_expr,
-)
 from ensue.schema import EventType, Schema, ValueKind
 
 
@@ -111,7 +101,7 @@ def check_archive_join(
             for expr in join.on:
                 check_condition(expr, types.kind, "ON")
         patterns = [side.pattern for side, _ in sides if isinstance(side, Query)]
-        lists = {name for pattern in patterns for name in get_kleene_variables(pattern)}
+        lists = {name for pattern in patterns for name in traversal.get_kleene_variables(pattern)}
         named = expand_field_stars(query.returns, build_field_lookup(types.by_variable, patterns), lists)
         check_columns(named)
         returns = tuple(replace(r, expr=types.resolve(r.expr)) for r in named)
@@ -157,7 +147,7 @@ class _Types:
                 node = resolve_time_field(node, self.by_variable, self.schemas[node.variable])
             return resolve_location(node, self.by_variable, self.schemas, self.space)
 
-        resolved = rewrite_expr(expr, change)
+        resolved = traversal.rewrite_expr(expr, change)
         return apply_time_zones(add_implicit_casts(resolved, self.kind) if self.sql else resolved, self.zone)
 
     def zone(self, field: FieldRef) -> str | None:
@@ -167,8 +157,8 @@ class _Types:
 
 def _list_variables(query: JoinSide) -> list[tuple[str, Span | None]]:
     """Returns all variables of a side, including negated ones."""
-    calls = iterate_operator_calls(query.pattern)
-    named = [(atom.variable, atom.span) for atom in iterate_atoms(query.pattern)]
+    calls = traversal.iterate_operator_calls(query.pattern)
+    named = [(atom.variable, atom.span) for atom in traversal.iterate_atoms(query.pattern)]
     return named + [(call.variable, call.span) for call in calls]
 
 
@@ -194,7 +184,7 @@ def _check_side(query: JoinSide, archive_join: ArchiveJoinQuery) -> JoinSide:
     own = {name for name, _ in _list_variables(query)}
     others = {name for side in archive_join.sides for name, _ in _list_variables(side)} - own
     for expr in query.where:
-        for reference in iterate_references(expr):
+        for reference in traversal.iterate_references(expr):
             if reference.variable in others:
                 raise QueryError(
                     f"'{reference.variable}' belongs to the other side of JOIN ARCHIVE",
@@ -276,7 +266,7 @@ def _resolve_side(side: JoinSide, schema: Schema, *, streaming: bool = False) ->
 
 def _check_output(query: ArchiveJoinQuery) -> None:
     exprs = [column.expr for column in query.returns] + list(_get_having(query))
-    for node in (node for expr in exprs for node in iterate_nodes(expr)):
+    for node in (node for expr in exprs for node in traversal.iterate_nodes(expr)):
         if is_count_all(node):
             raise build_no_summary_error("COUNT(*)", node.span)
     limit = query.limit
@@ -294,20 +284,10 @@ def build_no_summary_error(what: str, span: Span | None) -> QueryError:
     )
 
 
-def check_last(count: int, span: Span | None) -> None:
-    """Raises a QueryError for `LAST 0`."""
-    if count < 1:
-        raise QueryError(
-            "LAST must be at least 1",
-            hint="LAST 1 is the latest; ANTI JOIN ARCHIVE requires that there is none",
-            span=span,
-        )
-
-
 def _check_range(join: ArchiveJoin) -> None:
     far, near = join.range.far, join.range.near
     for length in (far, near):
-        if length is not None and _amount(length) <= 0:
+        if length is not None and get_amount(length) <= 0:
             raise QueryError(
                 "a RANGE reaches back: its lengths must be positive",
                 hint="as in RANGE 30 days BEFORE START; to reach up to the live match, leave BETWEEN ... AND out",
@@ -321,18 +301,12 @@ def _check_range(join: ArchiveJoin) -> None:
             hint="write both the same way: RANGE BETWEEN 30 days AND 1 day BEFORE START",
             span=join.range.span,
         )
-    if _amount(near) >= _amount(far):
+    if get_amount(near) >= get_amount(far):
         raise QueryError(
             "the RANGE is empty: its near end is not nearer than its far end",
             hint="the far end comes first: RANGE BETWEEN 30 days AND 1 day BEFORE START",
             span=join.range.span,
         )
-
-
-def _amount(length: ByTime | ByUnits) -> int | float:
-    match length:
-        case ByTime(nanoseconds=amount) | ByUnits(amount=amount):
-            return amount
 
 
 def _collect_roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> VariableRoles:
@@ -352,13 +326,12 @@ def _collect_roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> Variab
 def _check_join(number: int, query: ArchiveJoinQuery) -> ArchiveJoin:
     """Checks and normalizes a join; ON may read the live side, its own, and earlier joins."""
     join = query.joins[number]
-    check_last(1 if join.last is None else join.last, join.span)
     _check_range(join)
     before = [j for j in query.joins[:number] if j.kind is not JoinKind.ANTI]
     roles = _collect_roles([query.live, *(j.query for j in (*before, join))], query)
-    parts = [part for expr in join.on for part in get_conjuncts(expr)]
+    parts = [part for expr in join.on for part in traversal.get_conjuncts(expr)]
     for part in parts:
-        for reference in iterate_references(part):
+        for reference in traversal.iterate_references(part):
             _check_reachable(reference.variable, reference.span, number, query)
     on = tuple(normalize_clause(part, roles, "ON") for part in parts)
     return replace(join, on=on, equivalence=drop_duplicate_equivalences(join.equivalence))
@@ -383,7 +356,7 @@ def _get_having(query: ArchiveJoinQuery) -> tuple[Expr, ...]:
 
 
 def _check_returned(expr: Expr, query: ArchiveJoinQuery) -> None:
-    for reference in iterate_references(expr):
+    for reference in traversal.iterate_references(expr):
         for join in query.joins:
             if join.kind is JoinKind.ANTI and reference.variable in dict(_list_variables(join.query)):
                 raise _build_anti_error(reference.variable, join, reference.span)
@@ -425,7 +398,7 @@ def _check_equivalence(equivalence: Equivalence, live: JoinSide, join: ArchiveJo
     archive = f" of archive '{join.archive}'"
     kinds = []
     for side, pattern in (("", live.pattern), (archive, join.query.pattern)):
-        for atom in iterate_positive_atoms(pattern):
+        for atom in traversal.iterate_positive_atoms(pattern):
             field = FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
             kinds.append((f"{atom.variable}{side}", types.kind(field)))
     check_equivalence_kinds(equivalence, kinds)
@@ -490,8 +463,8 @@ def _iterate_keys(join: ArchiveJoin, live: JoinSide) -> Iterator[JoinKey]:
             yield JoinKey(field, build_key_value(live.pattern, field))
         elif _can_add_key(join.query):
             yield JoinKey(field, build_key_value(live.pattern, field), added=True)
-    archived_variables = {atom.variable for atom in iterate_positive_atoms(join.query.pattern)}
-    live_variables = {atom.variable for atom in iterate_positive_atoms(live.pattern)}
+    archived_variables = {atom.variable for atom in traversal.iterate_positive_atoms(join.query.pattern)}
+    live_variables = {atom.variable for atom in traversal.iterate_positive_atoms(live.pattern)}
     for left, right in filter(None, map(_match_equality, join.on)):
         for archived, value in ((left, right), (right, left)):
             if (
@@ -548,6 +521,6 @@ def _can_add_key(query: Query) -> bool:
         query.strategy is Strategy.ANY
         and query.after is None
         and not isinstance(query.within, ByEvents)
-        and not any(iterate_negations(query.pattern))
-        and not any(iterate_operator_calls(query.pattern))
+        and not any(traversal.iterate_negations(query.pattern))
+        and not any(traversal.iterate_operator_calls(query.pattern))
     )

@@ -154,7 +154,8 @@ class _Flattening:
             finished = self._resolve_reads(replace(way, root=group))
             if finished is None:
                 continue
-            if self.subscription.within is not None and (events := _get_events(finished)):
+            events = frozenset(n for n, part in enumerate(finished.parts) if isinstance(part, EventTest))
+            if self.subscription.within is not None and events:
                 both = TimeAnchor(events, end=False), TimeAnchor(events)
                 bound = TimeConstraint(*both, self.subscription.within, most=True)
                 finished = replace(finished, conditions=(*finished.conditions, bound))
@@ -371,10 +372,6 @@ def _record(way: SubscriptionAlternative, group: Group) -> tuple[SubscriptionAlt
     if len(group) > 1 and group not in way.together:
         way = replace(way, together=(*way.together, group))
     return way, group
-
-
-def _get_events(way: SubscriptionAlternative) -> Group:
-    return frozenset(n for n, part in enumerate(way.parts) if isinstance(part, EventTest))
 
 
 PartField = tuple[int, str]  # a part, and its field that has the key's value

@@ -3,29 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from ensue.errors import QueryError
+from ensue.ir import traits
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, Not, OperatorCall, Pattern, Repeat, Then
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    cache_fact,
-    forbids_next_event,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_event,
-    is_interval_negation,
-    is_list,
-    is_loop,
-    is_negation,
-    is_operator_call,
-    is_optional,
-    is_positional_negation,
-    is_repetition,
-    is_sequence,
-    is_then,
-    precedes_then,
-)
 from ensue.ir.traversal import (
     get_variables,
     iterate_atoms,
@@ -38,11 +19,11 @@ from ensue.ir.user_operator import OperatorInputs
 from ensue.printing.pattern_printer import format_separator, format_types
 
 
-@cache_fact
+@traits.cache_fact
 def check_pattern(pattern: Pattern) -> None:
     """Raises a QueryError for a pattern that is contradictory, empty or unsupported."""
     _check_variables(pattern)
-    if not any(iterate_positive_atoms(pattern)) and not is_interval_negation(pattern):
+    if not any(iterate_positive_atoms(pattern)) and not traits.is_interval_negation(pattern):
         raise QueryError(
             "the pattern only says what must not happen",
             hint="add an event that must occur, as in SEQ(A a, !B b), or give an interval: !B b FROM ... TO ...",
@@ -50,9 +31,9 @@ def check_pattern(pattern: Pattern) -> None:
         )
     _check_then(pattern)
     _check_part(pattern)
-    if is_interval_negation(pattern):
+    if traits.is_interval_negation(pattern):
         return
-    if is_optional(pattern):
+    if traits.is_optional(pattern):
         raise QueryError(
             "the pattern can match nothing at all",
             hint="make one part required: + in place of *, or leave out the ?",
@@ -70,13 +51,18 @@ def iterate_trailing_negations(pattern: Pattern, *, last: bool = True) -> Iterat
     >>> list(iterate_trailing_negations(Seq((Atom("A", "a"), Not(Atom("B", "b"))))))
     [Not(part=Atom(type='B', variable='b'), interval=None)]
     """
-    if is_negation(pattern) or forbids_next_event(pattern) or (is_loop(pattern) and not last):
+    if traits.is_negation(pattern) or traits.forbids_next_event(pattern) or (traits.is_loop(pattern) and not last):
         return
-    inner = get_parts(pattern)
+    inner = traits.get_parts(pattern)
     for position, part in enumerate(inner):
-        later = inner[position + 1 :] if is_sequence(pattern) else ()
-        ends = all(map(is_optional, later))
-        if is_sequence(pattern) and is_positional_negation(part) and ends and not precedes_then(later):
+        later = inner[position + 1 :] if traits.is_sequence(pattern) else ()
+        ends = all(map(traits.is_optional, later))
+        if (
+            traits.is_sequence(pattern)
+            and traits.is_positional_negation(part)
+            and ends
+            and not traits.precedes_then(later)
+        ):
             yield part
         yield from iterate_trailing_negations(part, last=last and ends)
 
@@ -106,21 +92,21 @@ def _iterate_guards(
 
     `inside` are the variables of the loops around it, `unbound` those that are not bound before.
     """
-    repeated = pattern if is_repetition(pattern) else None
+    repeated = pattern if traits.is_repetition(pattern) else None
     loop_variables = [a.variable for a in iterate_positive_atoms(repeated)] if repeated is not None else []
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         for atom in iterate_atoms(pattern) if inside else ():
             yield atom, tuple(v for v in unbound if v not in inside)
-    elif forbids_next_event(pattern):
+    elif traits.forbids_next_event(pattern):
         for atom in iterate_atoms(pattern):
             yield atom, tuple(v for v in unbound if v not in inside)
-    elif is_loop(pattern):
+    elif traits.is_loop(pattern):
         yield from _iterate_guards(pattern.part, (*inside, *loop_variables), unbound)
     else:
         remaining = list(unbound)
-        for part in get_parts(pattern):
+        for part in traits.get_parts(pattern):
             yield from _iterate_guards(part, inside, remaining)
-            if is_sequence(pattern):
+            if traits.is_sequence(pattern):
                 now_bound = {a.variable for a in iterate_positive_atoms(part)}
                 remaining = [v for v in remaining if v not in now_bound]
     if repeated is not None and repeated.until is not None:
@@ -130,26 +116,27 @@ def _iterate_guards(
 
 def has_bounded_gaps(pattern: Pattern, *, first: bool = True) -> bool:
     """Whether the pattern limits every gap of a match."""
-    if is_event(pattern):
+    if traits.is_event(pattern):
         return first
-    if is_then(pattern):
+    if traits.is_then(pattern):
         inner = pattern.part
         return pattern.pause is not None and has_bounded_gaps(inner, first=True)
-    match get_form(pattern):
-        case NodeForm.LIST | NodeForm.LOOP:
-            assert is_repetition(pattern)
-            once = is_list(pattern) or has_bounded_gaps(pattern.part)
+    match traits.get_form(pattern):
+        case traits.NodeForm.LIST | traits.NodeForm.LOOP:
+            assert traits.is_repetition(pattern)
+            once = traits.is_list(pattern) or has_bounded_gaps(pattern.part)
             return first and once and pattern.pause is not None
-        case NodeForm.SEQUENCE:
-            inner_parts = get_parts(pattern)
+        case traits.NodeForm.SEQUENCE:
+            inner_parts = traits.get_parts(pattern)
             return all(
-                is_positional_negation(part) or has_bounded_gaps(part, first=first and all(map(is_optional, before)))
+                traits.is_positional_negation(part)
+                or has_bounded_gaps(part, first=first and all(map(traits.is_optional, before)))
                 for k, part in enumerate(inner_parts)
                 for before in [inner_parts[:k]]
             )
-        case NodeForm.OPTION | NodeForm.CHOICE:
-            return all(has_bounded_gaps(part, first=first) for part in get_parts(pattern))
-        case NodeForm.EVENT | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.ABSENCE:
+        case traits.NodeForm.OPTION | traits.NodeForm.CHOICE:
+            return all(has_bounded_gaps(part, first=first) for part in traits.get_parts(pattern))
+        case traits.NodeForm.EVENT | traits.NodeForm.TOGETHER | traits.NodeForm.RESULT | traits.NodeForm.ABSENCE:
             return False
 
 
@@ -174,55 +161,55 @@ def _check_variables(pattern: Pattern) -> None:
 
 
 def _check_part(pattern: Pattern) -> None:
-    inner = get_parts(pattern)
-    match get_form(pattern):
-        case NodeForm.LIST:
-            assert is_list(pattern)
+    inner = traits.get_parts(pattern)
+    match traits.get_form(pattern):
+        case traits.NodeForm.LIST:
+            assert traits.is_list(pattern)
             _check_bounds(pattern)
-        case NodeForm.LOOP:
-            assert is_loop(pattern)
+        case traits.NodeForm.LOOP:
+            assert traits.is_loop(pattern)
             _check_loop(pattern)
-        case NodeForm.ABSENCE:
+        case traits.NodeForm.ABSENCE:
             _check_negated(*inner)
-            if is_interval_negation(pattern) and not is_event(inner[0]):
+            if traits.is_interval_negation(pattern) and not traits.is_event(inner[0]):
                 raise QueryError(
                     "an absence with an explicit interval is of one event type",
                     hint="as in !C c FROM a.end TO a.end + 5",
                     span=pattern.span,
                 )
             return
-        case NodeForm.OPTION:
-            if any(map(is_negation, inner)):
+        case traits.NodeForm.OPTION:
+            if any(map(traits.is_negation, inner)):
                 raise QueryError("an absence cannot be optional", hint="leave out the ?", span=pattern.span)
-        case NodeForm.CHOICE:
-            for alternative in filter(is_negation, inner):
+        case traits.NodeForm.CHOICE:
+            for alternative in filter(traits.is_negation, inner):
                 raise QueryError(
                     "a negation cannot be an alternative by itself",
                     hint="put it between events: OR(SEQ(A a, !B b, C c), D d)",
                     span=alternative.span,
                 )
-        case NodeForm.SEQUENCE:
-            if all(map(is_negation, inner)) and not is_then(pattern):
+        case traits.NodeForm.SEQUENCE:
+            if all(map(traits.is_negation, inner)) and not traits.is_then(pattern):
                 raise QueryError(
                     "this sequence only says what must not happen",
                     hint="put the negation between events that must occur: SEQ(A a, !B b, C c)",
                     span=pattern.span,
                 )
-        case NodeForm.TOGETHER:
+        case traits.NodeForm.TOGETHER:
             _check_and(pattern)
-        case NodeForm.RESULT:
-            assert is_operator_call(pattern)
+        case traits.NodeForm.RESULT:
+            assert traits.is_operator_call(pattern)
             _check_operator_call(pattern)
-        case NodeForm.EVENT:
+        case traits.NodeForm.EVENT:
             pass
     for part in inner:
         _check_part(part)
 
 
 _WITHOUT_THEN = {
-    NodeForm.ABSENCE: ("inside a negation", "join the parts with commas: !SEQ(A a, B b)"),
-    NodeForm.TOGETHER: ("inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"),
-    NodeForm.RESULT: ("inside an operator", "apply the operator to events"),
+    traits.NodeForm.ABSENCE: ("inside a negation", "join the parts with commas: !SEQ(A a, B b)"),
+    traits.NodeForm.TOGETHER: ("inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"),
+    traits.NodeForm.RESULT: ("inside an operator", "apply the operator to events"),
 }
 
 
@@ -236,10 +223,10 @@ def _check_then(pattern: Pattern, refused: tuple[str, str] | None = None) -> Non
         raise QueryError(
             f"{format_separator(strategy)} {refused[0]} is not supported yet", hint=refused[1], span=pattern.span
         )
-    if forbids_next_event(pattern):
+    if traits.forbids_next_event(pattern):
         _check_not_next(pattern, pattern.part)
-    refused = _WITHOUT_THEN.get(get_form(pattern), refused)
-    for part in get_parts(pattern):
+    refused = _WITHOUT_THEN.get(traits.get_form(pattern), refused)
+    for part in traits.get_parts(pattern):
         _check_then(part, refused)
 
 
@@ -253,7 +240,7 @@ def _check_not_next(entry: Then, absence: Pattern) -> None:
             "A a -> !B b THEN NEXT C c",
             span=entry.span,
         )
-    if not all(map(is_event, get_parts(absence))) or is_interval_negation(absence):
+    if not all(map(traits.is_event, traits.get_parts(absence))) or traits.is_interval_negation(absence):
         raise QueryError(
             "the very next event is one event",
             hint="as in A a THEN !B b; negate several events without THEN: A a -> !SEQ(B b, C c) -> D d",
@@ -265,7 +252,7 @@ def _check_bounds(loop: Kleene | Repeat) -> None:
     least, most = loop.least, loop.most
     if most is not None and most < least:
         raise QueryError(
-            f"at least {least} but at most {most} {'events' if is_list(loop) else 'times'}",
+            f"at least {least} but at most {most} {'events' if traits.is_list(loop) else 'times'}",
             hint=f"write {{{most},{least}}}",
             span=loop.span,
         )
@@ -273,7 +260,7 @@ def _check_bounds(loop: Kleene | Repeat) -> None:
         raise QueryError(
             "a part that occurs zero times",
             hint=f"for its absence write !{format_types(loop.atom.type)} {loop.atom.variable}"
-            if is_list(loop)
+            if traits.is_list(loop)
             else "leave it out, or negate it: !SEQ(A a, B b)",
             span=loop.span,
         )
@@ -281,20 +268,20 @@ def _check_bounds(loop: Kleene | Repeat) -> None:
 
 def _check_loop(loop: Repeat) -> None:
     _check_bounds(loop)
-    last = get_parts(loop.part)[-1] if is_sequence(loop.part) else loop.part
-    if is_negation(last) or forbids_next_event(last):
+    last = traits.get_parts(loop.part)[-1] if traits.is_sequence(loop.part) else loop.part
+    if traits.is_negation(last) or traits.forbids_next_event(last):
         raise QueryError(
             "a repeated group cannot end with a negation: its end is not determined",
             hint="put it before an event of the group: (!C c, A a, B b)+, or after the group",
             span=last.span,
         )
     for inside in iterate_subpatterns(loop.part):
-        match get_form(inside):
-            case NodeForm.TOGETHER:
+        match traits.get_form(inside):
+            case traits.NodeForm.TOGETHER:
                 what, hint = "AND", "write in which orders: (SEQ(A a, B b) | SEQ(B b2, A a2))+"
-            case NodeForm.RESULT:
+            case traits.NodeForm.RESULT:
                 what, hint = "an operator", "repeat events: (A a, B b)+"
-            case NodeForm.ABSENCE if is_interval_negation(inside):
+            case traits.NodeForm.ABSENCE if traits.is_interval_negation(inside):
                 what, hint = "an absence with an explicit interval", "put it after the group"
             case _:
                 continue
@@ -302,33 +289,33 @@ def _check_loop(loop: Repeat) -> None:
 
 
 def _check_negated(pattern: Pattern) -> None:
-    match get_form(pattern):
-        case NodeForm.ABSENCE:
+    match traits.get_form(pattern):
+        case traits.NodeForm.ABSENCE:
             raise QueryError(
                 "a negation inside a negation", hint="write what must occur, without the inner !", span=pattern.span
             )
-        case NodeForm.LIST | NodeForm.LOOP | NodeForm.OPTION:
-            (part,) = get_parts(pattern)
+        case traits.NodeForm.LIST | traits.NodeForm.LOOP | traits.NodeForm.OPTION:
+            (part,) = traits.get_parts(pattern)
             raise QueryError(
                 "a negated part cannot have a quantifier",
                 hint=f"!{format_types(part.type)} {part.variable} means that there is none at all"
-                if is_event(part)
+                if traits.is_event(part)
                 else "leave out the quantifier",
                 span=pattern.span,
             )
-        case NodeForm.RESULT:
-            assert is_operator_call(pattern)
+        case traits.NodeForm.RESULT:
+            assert traits.is_operator_call(pattern)
             raise QueryError(
                 f"the absence of a result of {pattern.operator.name}", hint="negate an event: !B b", span=pattern.span
             )
-        case NodeForm.EVENT | NodeForm.CHOICE | NodeForm.SEQUENCE | NodeForm.TOGETHER:
-            for part in get_parts(pattern):
+        case traits.NodeForm.EVENT | traits.NodeForm.CHOICE | traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER:
+            for part in traits.get_parts(pattern):
                 _check_negated(part)
 
 
 def _check_and(pattern: Pattern) -> None:
-    bound = len(get_positive_parts(pattern))
-    if any(map(is_positional_negation, get_parts(pattern))) and bound < 2:
+    bound = len(traits.get_positive_parts(pattern))
+    if any(map(traits.is_positional_negation, traits.get_parts(pattern))) and bound < 2:
         raise QueryError(
             "a negation in AND applies between the first and the last of its events, and here are fewer than two",
             hint="add an event, or use a sequence: SEQ(A a, !B b)",
@@ -346,7 +333,7 @@ def _check_operator_call(applied: OperatorCall) -> None:
             span=applied.span,
         )
     for part in applied.inputs:
-        if is_event(part) or (is_operator_call(part) and operator.over is not OperatorInputs.REPEAT):
+        if traits.is_event(part) or (traits.is_operator_call(part) and operator.over is not OperatorInputs.REPEAT):
             continue
         repeats = operator.over is OperatorInputs.REPEAT
         others = " of the stream" if repeats else ", or results of operators"

@@ -31,22 +31,13 @@ from ensue.analyzer.time_bounds import compute_interval_distance, compute_window
 from ensue.analyzer.types import apply_time_zones, are_comparable, infer_kind
 from ensue.analyzer.user_operators import check_operators, get_result_types, resolve_operators
 from ensue.errors import QueryError, Span, did_you_mean
+from ensue.ir import traversal
 from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides
 from ensue.ir.expression import MATCHES, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Equivalence, Query, ReturnItem
 from ensue.ir.selection import ByEvents, ByTime, ByUnits, Window
 from ensue.ir.traits import get_parts, is_event, is_interval_negation, is_operator_call
-from ensue.ir.traversal import (
-    get_conjuncts,
-    get_kleene_variables,
-    iterate_atoms,
-    iterate_bound_variables,
-    iterate_max_gaps,
-    iterate_operator_calls,
-    iterate_positive_atoms,
-    rewrite_expr,
-)
 from ensue.ir.user_operator import TIME_ATTRIBUTES
 from ensue.schema import EventType, Schema, ValueKind, get_type_names
 
@@ -55,7 +46,7 @@ FieldLookup = Callable[[str, FieldRef], Iterable[str]]  # the fields of a variab
 
 def expand_star(returns: Iterable[ReturnItem], patterns: Iterable[Pattern]) -> tuple[ReturnItem, ...]:
     """Expands `*` in RETURN to all variables of the patterns."""
-    names = [name for pattern in patterns for name in iterate_bound_variables(pattern)]
+    names = [name for pattern in patterns for name in traversal.iterate_bound_variables(pattern)]
     columns: list[ReturnItem] = []
     for column in returns:
         if column.every and column.expr == FieldRef(MATCHES, None):
@@ -86,7 +77,7 @@ def expand_field_stars(
 
 def build_field_lookup(types: Mapping[str, EventType], patterns: Iterable[Pattern]) -> FieldLookup:
     """Builds the lookup of fields by variable; results of operators have their attributes."""
-    own = {r.variable: r.operator for pattern in patterns for r in iterate_operator_calls(pattern)}
+    own = {r.variable: r.operator for pattern in patterns for r in traversal.iterate_operator_calls(pattern)}
 
     def fields_of(variable: str, event: FieldRef) -> Iterator[str]:
         if variable in own:
@@ -110,7 +101,7 @@ def check_structure(query: Query) -> Query:
         _check_definition(query)
         roles = collect_roles(query.pattern, query.text)
         query = replace(query, returns=expand_star(query.returns, [query.pattern]))
-        for length in (query.within, *iterate_max_gaps(query.pattern)):
+        for length in (query.within, *traversal.iterate_max_gaps(query.pattern)):
             if length is not None:
                 _check_length(length)
         _check_end(query)
@@ -123,7 +114,7 @@ def check_structure(query: Query) -> Query:
             check_output_mode(query)
         check_choose(query)
         check_interval_negations(query)
-        split = [part for expr in query.where for part in get_conjuncts(expr)]
+        split = [part for expr in query.where for part in traversal.get_conjuncts(expr)]
         check_guard_conditions(query.pattern, split)
         return replace(
             query,
@@ -147,17 +138,18 @@ def check_query(query: Query, schema: Schema, *, streaming: bool = False, derive
     query = check_structure(query)
     try:
         types = resolve_event_types(query, schema)
-        for length in (query.within, *iterate_max_gaps(query.pattern)):
+        for length in (query.within, *traversal.iterate_max_gaps(query.pattern)):
             check_unit(length, schema, "WITHIN", "EVENTS")
         for equivalence in query.equivalence:
-            _check_equivalence(equivalence, types)
+            name, span = equivalence.field_name, equivalence.span
+            check_equivalence_kinds(equivalence, ((v, t.get_kind(name, span, v)) for v, t in types.items()))
         types |= get_result_types(query.pattern, types, schema)
         query = replace(query, pattern=resolve_operators(query.pattern, types, schema))
 
         schemas = dict.fromkeys(types, schema)
 
         def bound(expr: Expr) -> Expr:
-            resolved_expr = rewrite_expr(
+            resolved_expr = traversal.rewrite_expr(
                 expr,
                 lambda node: resolve_location(resolve_time_field(node, types, schema), types, schemas, schema.space),
             )
@@ -172,7 +164,7 @@ def check_query(query: Query, schema: Schema, *, streaming: bool = False, derive
             _check_interval_end(end, kind, schema, alone=is_interval_negation(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
         named = expand_field_stars(
-            query.returns, build_field_lookup(types, [query.pattern]), get_kleene_variables(query.pattern)
+            query.returns, build_field_lookup(types, [query.pattern]), traversal.get_kleene_variables(query.pattern)
         )
         check_columns(named)
         returns = tuple(replace(r, expr=bound(r.expr)) for r in named)
@@ -193,7 +185,7 @@ def check_query(query: Query, schema: Schema, *, streaming: bool = False, derive
 
 
 def _check_definition(query: Query) -> None:
-    for atom in iterate_atoms(query.pattern):
+    for atom in traversal.iterate_atoms(query.pattern):
         if query.name in get_type_names(atom.type):
             raise QueryError(
                 f"the definition of {query.name} is circular: {query.name} -> {query.name}",
@@ -262,14 +254,14 @@ def drop_duplicate_equivalences(equivalence: tuple[Equivalence, ...]) -> tuple[E
 
 def resolve_event_types(query: Query, schema: Schema) -> dict[str, EventType]:
     """Returns the event types of a query's variables."""
-    types = {a.variable: schema.event_type(a.type, a.span) for a in iterate_atoms(query.pattern)}
-    names = {name: None for a in iterate_atoms(query.pattern) for name in get_type_names(a.type)}
+    types = {a.variable: schema.event_type(a.type, a.span) for a in traversal.iterate_atoms(query.pattern)}
+    names = {name: None for a in traversal.iterate_atoms(query.pattern) for name in get_type_names(a.type)}
     if not schema.typed and len(names) > 1:
         other = list(names)[1]
         raise QueryError(
             f"the pattern names several event types ({', '.join(names)}), but the events have no type",
             hint="name the column that holds the type: type='...'",
-            span=next(a.span for a in iterate_atoms(query.pattern) if other in get_type_names(a.type)),
+            span=next(a.span for a in traversal.iterate_atoms(query.pattern) if other in get_type_names(a.type)),
         )
     return types
 
@@ -351,12 +343,6 @@ def _check_interval_end(
     )
 
 
-def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) -> None:
-    name = equivalence.field_name
-    kinds = ((v, t.get_kind(name, equivalence.span, v)) for v, t in types.items())
-    check_equivalence_kinds(equivalence, kinds)
-
-
 def check_equivalence_kinds(equivalence: Equivalence, kinds: Iterable[tuple[str, ValueKind]]) -> None:
     """Raises a QueryError if the kinds of a field in several events are not comparable."""
     name = equivalence.field_name
@@ -414,8 +400,8 @@ def iterate_result_columns(query: Query | ArchiveJoinQuery) -> Iterator[tuple[st
         yield from ((r.name, r.span) for r in query.returns)
         return
     for side in get_output_sides(query) if isinstance(query, ArchiveJoinQuery) else (query,):
-        yield from ((a.variable, a.span) for a in iterate_positive_atoms(side.pattern))
-        yield from ((r.variable, r.span) for r in iterate_operator_calls(side.pattern))
+        yield from ((a.variable, a.span) for a in traversal.iterate_positive_atoms(side.pattern))
+        yield from ((r.variable, r.span) for r in traversal.iterate_operator_calls(side.pattern))
 
 
 def reject_column(query: Query | ArchiveJoinQuery, name: str, why: str) -> None:

@@ -12,34 +12,8 @@ from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
 from ensue.analyzer.types import add_implicit_casts, apply_time_zones, get_time_zone, infer_kind
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import find_row_aggregate
+from ensue.ir import row_pattern
 from ensue.ir.expression import Expr, FieldRef
-from ensue.ir.row_pattern import (
-    CLASSIFIER,
-    MATCH_COLUMNS,
-    MATCH_NUMBER,
-    OPERAND,
-    Alternation,
-    Concatenation,
-    EmptyRowPattern,
-    Exclusion,
-    MatchNumber,
-    Navigation,
-    PartitionAnchor,
-    PartitionKey,
-    Permutation,
-    Repetition,
-    RowAggregate,
-    RowExpression,
-    RowOperand,
-    RowPatternQuery,
-    RowSortKey,
-    RowsPerMatch,
-    RowTerm,
-    RowVariable,
-    is_nullable,
-    iterate_terms,
-    reads_match_columns,
-)
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.traversal import iterate_nodes, rewrite_expr
 from ensue.schema import ValueKind
@@ -48,13 +22,13 @@ ColumnKinds = Mapping[str, ValueKind]
 
 _NO_ZONES: Mapping[str, str] = MappingProxyType({})
 _WITHOUT_ORDER = (ValueKind.OTHER, ValueKind.PLACE)
-_OF_MATCH = {CLASSIFIER: ValueKind.STRING, MATCH_NUMBER: ValueKind.INTEGER}
+_OF_MATCH = {row_pattern.CLASSIFIER: ValueKind.STRING, row_pattern.MATCH_NUMBER: ValueKind.INTEGER}
 _TIMES = (ValueKind.TIMESTAMP, ValueKind.DATE, ValueKind.DURATION)
 
 
 def check_row_pattern(
-    clause: RowPatternQuery, columns: ColumnKinds, zones: Mapping[str, str] = _NO_ZONES
-) -> RowPatternQuery:
+    clause: row_pattern.RowPatternQuery, columns: ColumnKinds, zones: Mapping[str, str] = _NO_ZONES
+) -> row_pattern.RowPatternQuery:
     """Checks a clause and resolves its columns, or raises a QueryError.
 
     Quoted names are case-sensitive, others are not. `zones` are the time zones of columns.
@@ -70,7 +44,7 @@ def check_row_pattern(
         raise error.at(None, clause.text) from None
 
 
-def get_output_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> dict[str, ValueKind]:
+def get_output_kinds(clause: row_pattern.RowPatternQuery, columns: ColumnKinds) -> dict[str, ValueKind]:
     """Returns the output columns of a clause, in order, and their kinds.
 
     With ONE ROW PER MATCH these are the keys of PARTITION BY and MEASURES; with ALL ROWS PER
@@ -107,7 +81,7 @@ class _Names:
 
     def resolve(self, expr: Expr) -> Expr:
         def change(node: Expr) -> Expr:
-            if not isinstance(node, FieldRef) or node.name in (None, *MATCH_COLUMNS):
+            if not isinstance(node, FieldRef) or node.name in (None, *row_pattern.MATCH_COLUMNS):
                 return node
             return replace(node, name=self.resolve_name(str(node.name), node.span))
 
@@ -120,7 +94,7 @@ def _is_quoted(span: Span | None, text: str | None) -> bool:
     return span is not None and text is not None and text[span.end - 1 : span.end] in ('"', "`")
 
 
-def _resolve_clause(clause: RowPatternQuery, names: _Names) -> RowPatternQuery:
+def _resolve_clause(clause: row_pattern.RowPatternQuery, names: _Names) -> row_pattern.RowPatternQuery:
     return replace(
         clause,
         partition=tuple(_resolve_key(key, names) for key in clause.partition),
@@ -130,20 +104,20 @@ def _resolve_clause(clause: RowPatternQuery, names: _Names) -> RowPatternQuery:
     )
 
 
-def _resolve_key(key: PartitionKey, names: _Names) -> PartitionKey:
+def _resolve_key(key: row_pattern.PartitionKey, names: _Names) -> row_pattern.PartitionKey:
     expr = names.resolve(key.expr)
     if key.column == key.name and isinstance(expr, FieldRef) and expr.name is not None:
         return replace(key, expr=expr, name=expr.name)
     return replace(key, expr=expr)
 
 
-def _resolve_order(keys: Sequence[RowSortKey], names: _Names) -> tuple[RowSortKey, ...]:
+def _resolve_order(keys: Sequence[row_pattern.RowSortKey], names: _Names) -> tuple[row_pattern.RowSortKey, ...]:
     return tuple(replace(key, expr=names.resolve(key.expr)) for key in keys)
 
 
-def _resolve_value(value: RowExpression, names: _Names) -> RowExpression:
+def _resolve_value(value: row_pattern.RowExpression, names: _Names) -> row_pattern.RowExpression:
     """Resolves an expression, and merges operands that become equal, as `price` and `Price`."""
-    operands: list[RowOperand] = []
+    operands: list[row_pattern.RowOperand] = []
     numbers: dict[str, str] = {}
     for number, operand in enumerate(value.operands):
         resolved = _resolve_operand(operand, names)
@@ -152,13 +126,13 @@ def _resolve_value(value: RowExpression, names: _Names) -> RowExpression:
         numbers[str(number)] = str(operands.index(resolved))
 
     def change(node: Expr) -> Expr:
-        if isinstance(node, FieldRef) and node.variable == OPERAND and node.name is not None:
+        if isinstance(node, FieldRef) and node.variable == row_pattern.OPERAND and node.name is not None:
             return replace(node, name=numbers[node.name])
         return node
 
     expr = rewrite_expr(value.expr, change)
     try:
-        kinds = [_operand_kind(operand, names.columns) for operand in operands]
+        kinds = [infer_operand_kind(operand, names.columns) for operand in operands]
         expr = add_implicit_casts(expr, lambda field: kinds[int(field.name or 0)])
         zoned = [get_operand_zone(operand, names.zones) for operand in operands]
         expr = apply_time_zones(expr, lambda field: zoned[int(field.name or 0)])
@@ -167,39 +141,39 @@ def _resolve_value(value: RowExpression, names: _Names) -> RowExpression:
     return replace(value, expr=expr, operands=tuple(operands))
 
 
-def get_expression_zone(value: RowExpression, zones: Mapping[str, str]) -> str | None:
+def get_expression_zone(value: row_pattern.RowExpression, zones: Mapping[str, str]) -> str | None:
     """Returns the time zone of an expression; `zones` are those of columns."""
     operand_zones = [get_operand_zone(operand, zones) for operand in value.operands]
     return get_time_zone(value.expr, lambda field: operand_zones[int(field.name or 0)])
 
 
-def get_operand_zone(reach: RowOperand, zones: Mapping[str, str]) -> str | None:
+def get_operand_zone(reach: row_pattern.RowOperand, zones: Mapping[str, str]) -> str | None:
     """Returns the time zone of an operand; `zones` are those of columns."""
     match reach:
-        case Navigation(expr=expr) | RowAggregate(arguments=(expr, *_)):
+        case row_pattern.Navigation(expr=expr) | row_pattern.RowAggregate(arguments=(expr, *_)):
             return get_time_zone(expr, lambda field: zones.get(field.name or ""))
         case _:
             return None
 
 
-def _resolve_operand(reach: RowOperand, names: _Names) -> RowOperand:
+def _resolve_operand(reach: row_pattern.RowOperand, names: _Names) -> row_pattern.RowOperand:
     match reach:
-        case Navigation(expr=expr):
+        case row_pattern.Navigation(expr=expr):
             return replace(reach, expr=names.resolve(expr))
-        case RowAggregate(arguments=arguments, only=only, order=order):
+        case row_pattern.RowAggregate(arguments=arguments, only=only, order=order):
             return replace(
                 reach,
                 arguments=tuple(map(names.resolve, arguments)),
                 only=None if only is None else names.resolve(only),
                 order=_resolve_order(order, names),
             )
-        case MatchNumber():
+        case row_pattern.MatchNumber():
             return reach
 
 
-def _check_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> None:
+def _check_kinds(clause: row_pattern.RowPatternQuery, columns: ColumnKinds) -> None:
     for key in clause.partition:
-        _require_order(_row_kind(key.expr, columns), "PARTITION BY", key.span)
+        _require_order(infer_row_kind(key.expr, columns), "PARTITION BY", key.span)
         if not any(isinstance(node, FieldRef) for node in iterate_nodes(key.expr)):
             raise QueryError(
                 "a key of PARTITION BY needs a column, and this is the same for all rows",
@@ -208,9 +182,9 @@ def _check_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> None:
             )
     _check_keys(clause.order, columns, "ORDER BY")
     for measure in clause.measures:
-        _value_kind(measure.value, columns)
+        infer_value_kind(measure.value, columns)
     for define in clause.defines:
-        kind = _value_kind(define.value, columns)
+        kind = infer_value_kind(define.value, columns)
         if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
             raise QueryError(
                 f"{define.variable} is defined by a condition, and this is of kind {kind.value}",
@@ -219,8 +193,8 @@ def _check_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> None:
             )
 
 
-def _require_columns(clause: RowPatternQuery) -> None:
-    if clause.rows is RowsPerMatch.ONE and not (clause.partition or clause.measures):
+def _require_columns(clause: row_pattern.RowPatternQuery) -> None:
+    if clause.rows is row_pattern.RowsPerMatch.ONE and not (clause.partition or clause.measures):
         raise QueryError(
             "ONE ROW PER MATCH returns the keys of PARTITION BY and MEASURES, and there are none",
             hint="add MEASURES, or ALL ROWS PER MATCH",
@@ -228,16 +202,16 @@ def _require_columns(clause: RowPatternQuery) -> None:
         )
 
 
-def _value_kind(value: RowExpression, columns: ColumnKinds) -> ValueKind:
+def infer_value_kind(value: row_pattern.RowExpression, columns: ColumnKinds) -> ValueKind:
     """Infers the kind of an expression; errors point at least at all of it."""
     try:
-        kinds = [_operand_kind(reach, columns) for reach in value.operands]
+        kinds = [infer_operand_kind(reach, columns) for reach in value.operands]
         return infer_kind(value.expr, lambda field: kinds[int(field.name or 0)])
     except QueryError as error:
         raise error.at(value.span, None) from None
 
 
-def _row_kind(expr: Expr, columns: ColumnKinds) -> ValueKind:
+def infer_row_kind(expr: Expr, columns: ColumnKinds) -> ValueKind:
     """Infers the kind of an expression over the columns of one row."""
     return infer_kind(expr, lambda field: _column_kind(field, columns))
 
@@ -246,20 +220,21 @@ def _column_kind(field: FieldRef, columns: ColumnKinds) -> ValueKind:
     return _OF_MATCH.get(field.name or "") or columns[field.name or ""]
 
 
-def _operand_kind(reach: RowOperand, columns: ColumnKinds) -> ValueKind:
+def infer_operand_kind(reach: row_pattern.RowOperand, columns: ColumnKinds) -> ValueKind:
+    """Infers the kind of an operand; the list of an aggregate is OTHER."""
     match reach:
-        case MatchNumber():
+        case row_pattern.MatchNumber():
             return ValueKind.INTEGER
-        case Navigation(expr=expr):
-            return _row_kind(expr, columns)
-        case RowAggregate():
+        case row_pattern.Navigation(expr=expr):
+            return infer_row_kind(expr, columns)
+        case row_pattern.RowAggregate():
             return _aggregate_kind(reach, columns)
 
 
-def _aggregate_kind(aggregate: RowAggregate, columns: ColumnKinds) -> ValueKind:
+def _aggregate_kind(aggregate: row_pattern.RowAggregate, columns: ColumnKinds) -> ValueKind:
     function = find_row_aggregate(aggregate.function)
     assert function is not None
-    kinds = [_row_kind(argument, columns) for argument in aggregate.arguments]
+    kinds = [infer_row_kind(argument, columns) for argument in aggregate.arguments]
     result = function.kind(kinds)
     if result is None:
         raise QueryError(
@@ -270,7 +245,7 @@ def _aggregate_kind(aggregate: RowAggregate, columns: ColumnKinds) -> ValueKind:
     if aggregate.distinct and kinds:
         _require_order(kinds[0], "DISTINCT", aggregate.span)
     if aggregate.only is not None:
-        only = _row_kind(aggregate.only, columns)
+        only = infer_row_kind(aggregate.only, columns)
         if only not in (ValueKind.BOOLEAN, ValueKind.NULL):
             raise QueryError(
                 f"FILTER takes a condition, and this is of kind {only.value}",
@@ -281,9 +256,9 @@ def _aggregate_kind(aggregate: RowAggregate, columns: ColumnKinds) -> ValueKind:
     return result
 
 
-def _check_keys(keys: Iterable[RowSortKey], columns: ColumnKinds, clause: str) -> None:
+def _check_keys(keys: Iterable[row_pattern.RowSortKey], columns: ColumnKinds, clause: str) -> None:
     for key in keys:
-        _require_order(_row_kind(key.expr, columns), clause, key.span)
+        _require_order(infer_row_kind(key.expr, columns), clause, key.span)
 
 
 def _require_order(kind: ValueKind, clause: str, span: Span | None) -> None:
@@ -295,7 +270,7 @@ def _require_order(kind: ValueKind, clause: str, span: Span | None) -> None:
         )
 
 
-def _check_within(clause: RowPatternQuery, columns: ColumnKinds) -> None:
+def _check_within(clause: row_pattern.RowPatternQuery, columns: ColumnKinds) -> None:
     if clause.within is None:
         return
     timed = isinstance(clause.within, timedelta)
@@ -307,7 +282,7 @@ def _check_within(clause: RowPatternQuery, columns: ColumnKinds) -> None:
             span=clause.pattern.span,
         )
     first = clause.order[0]
-    kind = _row_kind(first.expr, columns)
+    kind = infer_row_kind(first.expr, columns)
     if not (kind in _TIMES if timed else kind.numeric):
         raise QueryError(
             f"WITHIN is {length} here, and rows are ordered by {kind.value}",
@@ -327,7 +302,7 @@ class _OutputColumn(NamedTuple):
     folds: bool = False
 
 
-def _collect_output(clause: RowPatternQuery, columns: ColumnKinds) -> dict[str, ValueKind]:
+def _collect_output(clause: row_pattern.RowPatternQuery, columns: ColumnKinds) -> dict[str, ValueKind]:
     output = list(_output_columns(clause, columns))
     known: dict[str, list[_OutputColumn]] = {}
     for column in output:
@@ -348,14 +323,14 @@ def _build_clash_error(column: _OutputColumn, other: _OutputColumn) -> QueryErro
     )
 
 
-def _output_columns(clause: RowPatternQuery, columns: ColumnKinds) -> Iterator[_OutputColumn]:
+def _output_columns(clause: row_pattern.RowPatternQuery, columns: ColumnKinds) -> Iterator[_OutputColumn]:
     """Yields the output columns in order."""
     text = clause.text
     for key in clause.partition:
         folds = key.column != key.name and not _is_quoted(key.span, text)
-        yield _OutputColumn(key.name, _row_kind(key.expr, columns), key.span, folds)
+        yield _OutputColumn(key.name, infer_row_kind(key.expr, columns), key.span, folds)
     left = dict(columns)
-    if clause.rows is RowsPerMatch.ONE:
+    if clause.rows is row_pattern.RowsPerMatch.ONE:
         left.clear()
     for key in clause.partition:
         left.pop(key.column or "", None)
@@ -365,7 +340,7 @@ def _output_columns(clause: RowPatternQuery, columns: ColumnKinds) -> Iterator[_
             yield _OutputColumn(name, left.pop(name))
     for measure in clause.measures:
         folds = not _is_quoted(measure.span, text)
-        yield _OutputColumn(measure.name, _value_kind(measure.value, columns), measure.span, folds)
+        yield _OutputColumn(measure.name, infer_value_kind(measure.value, columns), measure.span, folds)
     for name, kind in left.items():
         yield _OutputColumn(name, kind)
 
@@ -380,42 +355,43 @@ class MatchEnd(Enum):
     LAST = "last row"
 
 
-def is_single_row(clause: RowPatternQuery) -> bool:
+def is_single_row(clause: row_pattern.RowPatternQuery) -> bool:
     """Whether a match is one row and independent of all others.
 
     >>> from ensue.parser.sql.clause_parser import parse_clause
     >>> is_single_row(parse_clause("(PATTERN (A) DEFINE A AS A.x > PREV(A.x))"))
     False
     """
-    if not isinstance(_unwrap(clause.pattern), RowVariable):
+    if not isinstance(_unwrap(clause.pattern), row_pattern.RowVariable):
         return False
     return all(map(_reads_one_row, clause.values))
 
 
-def _unwrap(term: RowTerm) -> RowTerm:
-    while isinstance(term, Exclusion) or (
-        isinstance(term, Concatenation | Alternation | Permutation) and len(term.parts) == 1
+def _unwrap(term: row_pattern.RowTerm) -> row_pattern.RowTerm:
+    while isinstance(term, row_pattern.Exclusion) or (
+        isinstance(term, row_pattern.Concatenation | row_pattern.Alternation | row_pattern.Permutation)
+        and len(term.parts) == 1
     ):
-        term = term.part if isinstance(term, Exclusion) else term.parts[0]
+        term = term.part if isinstance(term, row_pattern.Exclusion) else term.parts[0]
     return term
 
 
-def _reads_one_row(value: RowExpression) -> bool:
+def _reads_one_row(value: row_pattern.RowExpression) -> bool:
     return not any(
-        isinstance(operand, MatchNumber)
-        or (isinstance(operand, Navigation) and operand.shift)
-        or reads_match_columns(operand)
+        isinstance(operand, row_pattern.MatchNumber)
+        or (isinstance(operand, row_pattern.Navigation) and operand.shift)
+        or row_pattern.reads_match_columns(operand)
         for operand in value.operands
     )
 
 
-def find_match_ends(clause: RowPatternQuery, value: RowExpression) -> frozenset[MatchEnd]:
+def find_match_ends(clause: row_pattern.RowPatternQuery, value: row_pattern.RowExpression) -> frozenset[MatchEnd]:
     """Returns the ends of a match whose time a measure always is.
 
     The clause must be checked, and its pattern must match at least one row.
     """
     only = value.only
-    if not isinstance(only, Navigation) or not clause.order:
+    if not isinstance(only, row_pattern.Navigation) or not clause.order:
         return frozenset()
     if only.expr != clause.order[0].expr or only.shift or only.offset:
         return frozenset()
@@ -431,10 +407,10 @@ def find_match_ends(clause: RowPatternQuery, value: RowExpression) -> frozenset[
     return frozenset(MatchEnd) if ends and single else frozenset(ends)
 
 
-def get_constant_column(clause: RowPatternQuery, value: RowExpression) -> str | None:
+def get_constant_column(clause: row_pattern.RowPatternQuery, value: row_pattern.RowExpression) -> str | None:
     """Returns the column of a measure if all rows of a match have the same value in it."""
     only = value.only
-    if not isinstance(only, Navigation) or reads_match_columns(only):
+    if not isinstance(only, row_pattern.Navigation) or row_pattern.reads_match_columns(only):
         return None
     expr = only.expr
     if not isinstance(expr, FieldRef) or expr.name is None:
@@ -444,52 +420,52 @@ def get_constant_column(clause: RowPatternQuery, value: RowExpression) -> str | 
     return expr.name if expr.name in {key.column for key in clause.partition} else None
 
 
-def get_key_columns(clause: RowPatternQuery) -> dict[str, str]:
+def get_key_columns(clause: row_pattern.RowPatternQuery) -> dict[str, str]:
     """Maps the output columns of a checked clause that separate its matches to table columns."""
     columns = {key.name: key.column for key in clause.partition}
     columns |= {m.name: get_constant_column(clause, m.value) for m in clause.measures}
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _count_rows(term: RowTerm, variables: frozenset[str] | None) -> float:
+def _count_rows(term: row_pattern.RowTerm, variables: frozenset[str] | None) -> float:
     """Returns the maximum number of rows mapped to some variables; None: to any."""
     match term:
-        case RowVariable(variable=variable):
+        case row_pattern.RowVariable(variable=variable):
             return 1 if variables is None or variable in variables else 0
-        case EmptyRowPattern() | PartitionAnchor():
+        case row_pattern.EmptyRowPattern() | row_pattern.PartitionAnchor():
             return 0
-        case Concatenation(parts=parts) | Permutation(parts=parts):
+        case row_pattern.Concatenation(parts=parts) | row_pattern.Permutation(parts=parts):
             return sum(_count_rows(part, variables) for part in parts)
-        case Alternation(parts=parts):
+        case row_pattern.Alternation(parts=parts):
             return max(_count_rows(part, variables) for part in parts)
-        case Exclusion(part=part):
+        case row_pattern.Exclusion(part=part):
             return _count_rows(part, variables)
-        case Repetition(part=part, most=most):
+        case row_pattern.Repetition(part=part, most=most):
             inside = _count_rows(part, variables)
             return 0 if not inside else inside * (math.inf if most is None else most)
 
 
-def _find_edges(term: RowTerm, *, forward: bool) -> frozenset[str]:
+def _find_edges(term: row_pattern.RowTerm, *, forward: bool) -> frozenset[str]:
     """Returns the variables to which the first (`forward`) or last row may be mapped."""
     match term:
-        case RowVariable(variable=variable):
+        case row_pattern.RowVariable(variable=variable):
             return frozenset([variable])
-        case EmptyRowPattern() | PartitionAnchor():
+        case row_pattern.EmptyRowPattern() | row_pattern.PartitionAnchor():
             return frozenset()
-        case Concatenation(parts=parts):
+        case row_pattern.Concatenation(parts=parts):
             variables: frozenset[str] = frozenset()
             for part in parts if forward else reversed(parts):
                 variables |= _find_edges(part, forward=forward)
-                if not is_nullable(part):
+                if not row_pattern.is_nullable(part):
                     break
             return variables
-        case Alternation(parts=parts) | Permutation(parts=parts):
+        case row_pattern.Alternation(parts=parts) | row_pattern.Permutation(parts=parts):
             return frozenset().union(*(_find_edges(part, forward=forward) for part in parts))
-        case Repetition(part=part) | Exclusion(part=part):
+        case row_pattern.Repetition(part=part) | row_pattern.Exclusion(part=part):
             return _find_edges(part, forward=forward)
 
 
-def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
+def compute_row_pattern_read_range(clause: row_pattern.RowPatternQuery) -> ReadRange:
     """Computes how far a checked clause reads beyond the range of its matches.
 
     The search starts at the first row of a partition, so a match depends on all rows before it,
@@ -503,8 +479,8 @@ def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
     if is_single_row(clause):
         return ReadRange()
     operands = [operand for value in clause.values for operand in value.operands]
-    ahead = any(isinstance(operand, Navigation) and operand.shift > 0 for operand in operands)
-    ahead |= PartitionAnchor("end") in iterate_terms(clause.pattern)
+    ahead = any(isinstance(operand, row_pattern.Navigation) and operand.shift > 0 for operand in operands)
+    ahead |= row_pattern.PartitionAnchor("end") in row_pattern.iterate_terms(clause.pattern)
     after = UnboundedRead.OBJECT if ahead else _convert_within(clause.within)
     return ReadRange(UnboundedRead.OBJECT, after)
 
@@ -519,7 +495,7 @@ def _convert_within(within: timedelta | int | float | None) -> ReadDistance:
             return ByUnits(within)
 
 
-def get_max_length(clause: RowPatternQuery) -> ByTime | ByUnits | None:
+def get_max_length(clause: row_pattern.RowPatternQuery) -> ByTime | ByUnits | None:
     """Returns the maximum length of a match of a clause, or None if it is unlimited."""
     if is_single_row(clause):
         return ByUnits(0)

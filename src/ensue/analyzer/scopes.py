@@ -142,7 +142,7 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
     match expr:
         case FieldRef():
             _check_known(expr, roles)
-            if expr.variable in roles.lists and expr.at is EventPosition.ONLY and _is_length(expr.name):
+            if expr.variable in roles.lists and expr.at is EventPosition.ONLY and (expr.name or "").upper() == "LEN":
                 return Aggregate("count", expr.variable, None, span=expr.span)
             return expr
         case Aggregate(argument=argument):
@@ -177,10 +177,6 @@ def _fold_sign(expr: Expr) -> Expr:
             if isinstance(value, int | float | timedelta):
                 return Literal(-value, expr.span)
     return expr
-
-
-def _is_length(name: str | None) -> bool:
-    return name is not None and name.upper() == "LEN"
 
 
 def _check_known(reference: FieldRef | Aggregate, roles: VariableRoles) -> None:

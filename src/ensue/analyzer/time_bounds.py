@@ -14,20 +14,11 @@ from itertools import islice, pairwise, product
 from math import inf, nextafter
 
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
+from ensue.ir import traits
 from ensue.ir.expression import Aggregate, Between, Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal, Unary
 from ensue.ir.pattern import Interval, Not, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_list,
-    is_negation,
-    is_optional,
-    is_positional_negation,
-    is_sequence,
-)
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_variables,
@@ -58,7 +49,7 @@ def compute_window_bound(query: Query, schema: Schema) -> ByTime | ByUnits | Non
     """
     if (
         any(iterate_operator_calls(query.pattern))
-        or any(map(is_positional_negation, iterate_leading_negations(query.pattern)))
+        or any(map(traits.is_positional_negation, iterate_leading_negations(query.pattern)))
         or (Strategy.NEXT in query.strategies and schema.intervals)
     ):
         return None
@@ -93,32 +84,32 @@ class BoundVariables:
 
 
 def _iterate_alternatives(pattern: Pattern) -> Iterator[BoundVariables]:
-    if is_list(pattern):
+    if traits.is_list(pattern):
         yield BoundVariables((pattern.atom.variable,))
-        if is_optional(pattern):
+        if traits.is_optional(pattern):
             yield BoundVariables()
         return
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST | NodeForm.RESULT:
+    match traits.get_form(pattern):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST | traits.NodeForm.RESULT:
             yield BoundVariables((next(iterate_positive_atoms(pattern)).variable,))
-        case NodeForm.ABSENCE:
+        case traits.NodeForm.ABSENCE:
             yield BoundVariables()
-        case NodeForm.LOOP:
+        case traits.NodeForm.LOOP:
             # iterations may bind different variables, together all of them in any order
             yield BoundVariables(tuple(atom.variable for atom in iterate_positive_atoms(pattern)))
-            for part in get_parts(pattern):
+            for part in traits.get_parts(pattern):
                 yield from _take_alternatives(part)
-            if is_optional(pattern):
+            if traits.is_optional(pattern):
                 yield BoundVariables()
-        case NodeForm.OPTION:
+        case traits.NodeForm.OPTION:
             yield BoundVariables()
-            yield from _take_alternatives(get_parts(pattern)[0])
-        case NodeForm.CHOICE:
-            for part in get_parts(pattern):
+            yield from _take_alternatives(traits.get_parts(pattern)[0])
+        case traits.NodeForm.CHOICE:
+            for part in traits.get_parts(pattern):
                 yield from _take_alternatives(part)
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER:
-            ordered = is_sequence(pattern)
-            for chosen in product(*(list(_take_alternatives(part)) for part in get_parts(pattern))):
+        case traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER:
+            ordered = traits.is_sequence(pattern)
+            for chosen in product(*(list(_take_alternatives(part)) for part in traits.get_parts(pattern))):
                 yield _combine([part for part in chosen if part.events], ordered)
 
 
@@ -261,16 +252,12 @@ class TimeFields:
                 plus, minus = _cancel([*a.plus, *b.minus], [*a.minus, *b.plus])
                 if len(plus) > 1 or len(minus) > 1 or not (plus or minus):
                     continue
-                if len(plus) != len(minus) and not self._compares_moments(a, b):
-                    continue
+                if len(plus) != len(minus) and not (self.schema.time_kind.numeric or a.moment or b.moment):
+                    continue  # a length is compared with a length
                 width = b.constant - a.constant + a.slack + b.slack
                 if self.real and plus and minus:
                     width += abs(width) / 10**9  # more than the rounding error of a difference
                 yield minus[0] if minus else ORIGIN, plus[0] if plus else ORIGIN, width
-
-    def _compares_moments(self, a: TimeSum, b: TimeSum) -> bool:
-        """Whether a time is compared with a constant time, and not a length with a length."""
-        return self.schema.time_kind.numeric or a.moment or b.moment
 
 
 def _cancel(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -470,12 +457,12 @@ def iterate_leading_negations(pattern: Pattern) -> Iterator[Not]:
     >>> list(iterate_leading_negations(Seq((Not(Atom("B", "b")), Atom("A", "a")))))
     [Not(part=Atom(type='B', variable='b'), interval=None)]
     """
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         return
-    inner = get_parts(pattern)
-    if is_sequence(pattern):
+    inner = traits.get_parts(pattern)
+    if traits.is_sequence(pattern):
         for position, part in enumerate(inner):
-            if is_negation(part) and all(map(is_optional, inner[:position])):
+            if traits.is_negation(part) and all(map(traits.is_optional, inner[:position])):
                 yield part
     for part in inner:
         yield from iterate_leading_negations(part)

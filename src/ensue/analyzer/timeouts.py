@@ -13,6 +13,7 @@ from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
+from ensue.ir import traits, traversal
 from ensue.ir.expression import (
     MOVING_POSITIONS,
     Aggregate,
@@ -27,41 +28,17 @@ from ensue.ir.expression import (
 from ensue.ir.pattern import Atom, Kleene, LoopExit, Not, Pattern, Seq
 from ensue.ir.query import TIMED_OUT, Query, ReturnItem
 from ensue.ir.selection import CONTIGUOUS, ByEvents, Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_list,
-    is_negation,
-    is_operator_call,
-    is_optional,
-    is_plain,
-    is_sequence,
-)
-from ensue.ir.traversal import (
-    get_first_field,
-    get_kleene_variables,
-    get_variables,
-    iterate_atoms,
-    iterate_loop_exits,
-    iterate_positive_atoms,
-    iterate_references,
-    iterate_strategies,
-    iterate_untils,
-    rewrite_expr,
-)
 from ensue.printing.pattern_printer import format_head
 
 
 def get_sequence_steps(pattern: Pattern) -> tuple[Pattern, ...]:
     """Returns the parts that a partial match binds one after the other."""
-    return get_parts(pattern) if is_sequence(pattern) and is_plain(pattern) else (pattern,)
+    return traits.get_parts(pattern) if traits.is_sequence(pattern) and traits.is_plain(pattern) else (pattern,)
 
 
 def take_until_required(steps: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     """Returns the steps up to the first required one; empty if all are optional."""
-    required = [k for k, part in enumerate(steps) if not is_optional(part)]
+    required = [k for k, part in enumerate(steps) if not traits.is_optional(part)]
     return steps[: required[0] + 1] if required else ()
 
 
@@ -74,13 +51,17 @@ def is_rewritable(query: Query) -> bool:
 
 
 def _is_plain(part: Pattern) -> bool:
-    if any(iterate_strategies(part)) or any(iterate_untils(part)) or {*iterate_loop_exits(part)} - {LoopExit.FORK}:
+    if (
+        any(traversal.iterate_strategies(part))
+        or any(traversal.iterate_untils(part))
+        or {*traversal.iterate_loop_exits(part)} - {LoopExit.FORK}
+    ):
         return False
-    match get_form(part):
-        case NodeForm.EVENT | NodeForm.LIST | NodeForm.ABSENCE:
+    match traits.get_form(part):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST | traits.NodeForm.ABSENCE:
             return True
-        case NodeForm.OPTION:
-            return all(is_event(p) or is_list(p) for p in get_parts(part))
+        case traits.NodeForm.OPTION:
+            return all(traits.is_event(p) or traits.is_list(p) for p in traits.get_parts(part))
         case _:
             return False
 
@@ -88,9 +69,9 @@ def _is_plain(part: Pattern) -> bool:
 def _may_be_missing(steps: tuple[Pattern, ...], k: int) -> bool:
     """Whether a part between others is optional."""
     part = steps[k]
-    if is_negation(part) or not is_optional(part):
+    if traits.is_negation(part) or not traits.is_optional(part):
         return False
-    begun = any(not is_negation(p) for p in steps[:k])
+    begun = any(not traits.is_negation(p) for p in steps[:k])
     return begun and bool(take_until_required(steps[k + 1 :]))
 
 
@@ -104,7 +85,7 @@ def check_timeouts(query: Query, column: str) -> None:
             hint="return the matches themselves, or leave out emit_timeouts",
             span=query.pattern.span,
         )
-    if query.strategy in CONTIGUOUS and not any(iterate_strategies(query.pattern)):
+    if query.strategy in CONTIGUOUS and not any(traversal.iterate_strategies(query.pattern)):
         raise QueryError(
             f"under {query.strategy.value} the next event either extends a partial match or ends "
             "it: there is none to time out",
@@ -114,10 +95,10 @@ def check_timeouts(query: Query, column: str) -> None:
     reject_column(query, column, "emit_timeouts adds a column of that name")
     steps = get_sequence_steps(query.pattern)
     for part in steps:
-        if not is_negation(part):
+        if not traits.is_negation(part):
             _check_part(part)
     for condition in query.where:
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             if ref.at is EventPosition.THROUGH:
                 raise QueryError(
                     "emit_timeouts cannot use a running aggregate that includes the current event",
@@ -125,7 +106,7 @@ def check_timeouts(query: Query, column: str) -> None:
                     span=ref.span or condition.span,
                 )
     for k, part in enumerate(steps):
-        if is_negation(part):
+        if traits.is_negation(part):
             _check_negation(query, steps, k)
 
 
@@ -153,9 +134,9 @@ def _check_window(query: Query) -> None:
 def _check_part(part: Pattern) -> None:
     """Rejects AND and operators, whose variables have no order."""
     for inner in (part, *_iterate_parts(part)):
-        if get_form(inner) is NodeForm.TOGETHER:
+        if traits.get_form(inner) is traits.NodeForm.TOGETHER:
             name = format_head(inner)
-        elif is_operator_call(inner):
+        elif traits.is_operator_call(inner):
             name = f"results of an operator ({inner.operator.name})"
         else:
             continue
@@ -168,25 +149,25 @@ def _check_part(part: Pattern) -> None:
 
 def _iterate_parts(part: Pattern) -> Iterator[Pattern]:
     """Yields all parts of a part, without negations."""
-    for inner in get_parts(part):
-        if not is_negation(inner):
+    for inner in traits.get_parts(part):
+        if not traits.is_negation(inner):
             yield inner
             yield from _iterate_parts(inner)
 
 
 def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
     """Checks that conditions on a negation read only events before the next one."""
-    known = {a.variable for p in steps[:k] for a in iterate_positive_atoms(p)}
-    inside = {a.variable for a in iterate_atoms(steps[k])}
-    first = next(p for p in steps if not is_negation(p))
+    known = {a.variable for p in steps[:k] for a in traversal.iterate_positive_atoms(p)}
+    inside = {a.variable for a in traversal.iterate_atoms(steps[k])}
+    first = next(p for p in steps if not traits.is_negation(p))
     leading = not known
-    if leading and not is_optional(first):
-        known = {a.variable for a in iterate_positive_atoms(first)}
-    lists = get_kleene_variables(query.pattern)
+    if leading and not traits.is_optional(first):
+        known = {a.variable for a in traversal.iterate_positive_atoms(first)}
+    lists = traversal.get_kleene_variables(query.pattern)
     for condition in query.where:
-        if not get_variables(condition) & inside:
+        if not traversal.get_variables(condition) & inside:
             continue
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             settled = ref.variable not in lists or (
                 isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1
             )
@@ -237,8 +218,8 @@ def _build_unfinished_query(query: Query, time: str) -> Query:
         if isinstance(returned.expr, FieldRef | Literal):
             return returned
         value = returned.expr
-        for variable in sorted(get_variables(value)):
-            first = get_first_field(query.pattern, variable, time)
+        for variable in sorted(traversal.get_variables(value)):
+            first = traversal.get_first_field(query.pattern, variable, time)
             value = FunctionCall(CASE, (IsNull(first, negated=True), value))
         return replace(returned, expr=value)
 
@@ -266,11 +247,11 @@ class _State:
 def _iterate_states(pattern: Pattern) -> Iterator[_State]:
     steps = get_sequence_steps(pattern)
     for k, part in enumerate(steps):
-        if is_negation(part):
+        if traits.is_negation(part):
             continue
         before, last = steps[:k], _require_event(part)
         awaited = take_until_required(steps[k + 1 :])
-        if not is_list(last):
+        if not traits.is_list(last):
             if awaited:
                 yield _State((*before, last), awaited, more=False)
             continue
@@ -288,10 +269,10 @@ def _iterate_states(pattern: Pattern) -> Iterator[_State]:
 
 def _require_event(part: Pattern) -> Atom | Kleene:
     """Returns a part without its option, with at least one event."""
-    inner = get_parts(part)[0] if get_form(part) is NodeForm.OPTION else part
-    if is_list(inner):
+    inner = traits.get_parts(part)[0] if traits.get_form(part) is traits.NodeForm.OPTION else part
+    if traits.is_list(inner):
         return replace(inner, least=max(inner.least, 1))
-    assert is_event(inner)
+    assert traits.is_event(inner)
     return inner
 
 
@@ -304,11 +285,11 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
         where += judge.list_further(judge.further)
     skipped: list[str] = []
     for part in state.awaited:
-        if is_negation(part):
+        if traits.is_negation(part):
             parts.append(part)
             where += judge.list_negation(part, skipped)
             continue
-        atom = next(iterate_positive_atoms(part))
+        atom = next(traversal.iterate_positive_atoms(part))
         parts.append(Not(atom))
         where += judge.list_awaited(atom, skipped)
         skipped.append(atom.variable)
@@ -329,7 +310,7 @@ def _select_columns(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tupl
     """Returns the columns that can be computed, and a flag: without one all would be returned."""
     if not returns:
         return ()
-    computed = [r for r in returns if get_variables(r.expr) <= set(bound)]
+    computed = [r for r in returns if traversal.get_variables(r.expr) <= set(bound)]
     return (*computed, ReturnItem(Literal(True), TIMED_OUT))
 
 
@@ -337,18 +318,18 @@ class _Conditions:
     """Assigns the conditions of a query to a partial match and the events that it waits for."""
 
     def __init__(self, query: Query, state: _State, time: str) -> None:
-        names = {a.variable for a in iterate_atoms(query.pattern)}
+        names = {a.variable for a in traversal.iterate_atoms(query.pattern)}
         bound = Seq(state.bound)
-        self.bound = {a.variable for a in iterate_positive_atoms(bound)}
-        self.kleenes = get_kleene_variables(query.pattern)
+        self.bound = {a.variable for a in traversal.iterate_positive_atoms(bound)}
+        self.kleenes = traversal.get_kleene_variables(query.pattern)
         last = state.bound[-1]
-        self.open = last.atom.variable if is_list(last) else None
+        self.open = last.atom.variable if traits.is_list(last) else None
         self.further = (
             Atom(last.atom.type, _create_name(f"{last.atom.variable}_next", names))
-            if is_list(last) and state.more
+            if traits.is_list(last) and state.more
             else None
         )
-        self.negated = {a.variable for a in iterate_atoms(bound)} - self.bound
+        self.negated = {a.variable for a in traversal.iterate_atoms(bound)} - self.bound
         self.where = query.where
         self.time = time
 
@@ -357,8 +338,8 @@ class _Conditions:
         return [c for c in self.where if self._is_known(c)]
 
     def _is_known(self, condition: Expr) -> bool:
-        return get_variables(condition) <= self.bound | self.negated and not any(
-            self._grows(ref, self.open) for ref in iterate_references(condition)
+        return traversal.get_variables(condition) <= self.bound | self.negated and not any(
+            self._grows(ref, self.open) for ref in traversal.iterate_references(condition)
         )
 
     def _grows(self, ref: FieldRef | Aggregate, variable: str | None) -> bool:
@@ -385,18 +366,18 @@ class _Conditions:
         running = [
             c
             for c in self.list_known()
-            if any(r.variable == variable and r.at in MOVING_POSITIONS for r in iterate_references(c))
+            if any(r.variable == variable and r.at in MOVING_POSITIONS for r in traversal.iterate_references(c))
         ]
-        return [_bind_condition(rewrite_expr(c, moved), further, self.time) for c in running]
+        return [_bind_condition(traversal.rewrite_expr(c, moved), further, self.time) for c in running]
 
     def list_awaited(self, atom: Atom, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on the first event of the next variable, after skipped ones."""
         conditions: list[Expr] = []
         reached = {*self.bound, *skipped, atom.variable}
         for condition in self.where:
-            if not get_variables(condition) <= reached or self._is_known(condition):
+            if not traversal.get_variables(condition) <= reached or self._is_known(condition):
                 continue
-            if any(self._grows(r, atom.variable) for r in iterate_references(condition)):
+            if any(self._grows(r, atom.variable) for r in traversal.iterate_references(condition)):
                 continue
             rewritten = self._first(_drop_unbound(condition, skipped), atom)
             if rewritten is not None:
@@ -407,7 +388,7 @@ class _Conditions:
         """Rewrites a condition to the first event of a variable; None if it reads later ones."""
         if condition is None:
             return None
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             if ref.variable == atom.variable and ref.at in (EventPosition.PREVIOUS, EventPosition.BEFORE):
                 return None
 
@@ -420,12 +401,12 @@ class _Conditions:
                 return node.argument
             return node
 
-        return rewrite_expr(condition, single)
+        return traversal.rewrite_expr(condition, single)
 
     def list_negation(self, negation: Not, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on a negation among the awaited parts."""
-        inside = {a.variable for a in iterate_atoms(negation)}
-        conditions = [_drop_unbound(c, skipped) for c in self.where if get_variables(c) & inside]
+        inside = {a.variable for a in traversal.iterate_atoms(negation)}
+        conditions = [_drop_unbound(c, skipped) for c in self.where if traversal.get_variables(c) & inside]
         return [c for c in conditions if c is not None]
 
 
@@ -433,7 +414,7 @@ def _drop_unbound(condition: Expr, unbound: Sequence[str]) -> Expr | None:
     """Rewrites a condition for unbound variables; None if it then does not apply."""
     if any(
         ref.variable in unbound and (isinstance(ref, FieldRef) or ref.at in MOVING_POSITIONS)
-        for ref in iterate_references(condition)
+        for ref in traversal.iterate_references(condition)
     ):
         return None
 
@@ -442,7 +423,7 @@ def _drop_unbound(condition: Expr, unbound: Sequence[str]) -> Expr | None:
             return Literal(0 if node.function == "count" else None)
         return node
 
-    return rewrite_expr(condition, empty)
+    return traversal.rewrite_expr(condition, empty)
 
 
 def _bind_condition(condition: Expr, atom: Atom, time: str) -> Expr:
@@ -450,7 +431,7 @@ def _bind_condition(condition: Expr, atom: Atom, time: str) -> Expr:
 
     `count(b) > 3` is evaluated when the next event ends `b`, and decides whether it counts.
     """
-    if atom.variable in get_variables(condition):
+    if atom.variable in traversal.get_variables(condition):
         return condition
     field = FieldRef(atom.variable, time)
     never = Binary("and", IsNull(field), IsNull(field, negated=True))

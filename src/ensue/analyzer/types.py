@@ -8,26 +8,13 @@ from ensue.errors import QueryError, Span
 from ensue.functions import FUNCTIONS
 from ensue.functions.datetime import BELOW_A_DAY, is_utc, parse_unit
 from ensue.functions.record import AT_TIME_ZONE, TO_CLOCK, TO_INSTANT, ArgumentType, ResultType, get_common_kind
-from ensue.ir.expression import (
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    Constant,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.traversal import rewrite_expr
-from ensue.ir.values import MAX_EXACT_INTEGER, fit_int64
+from ensue.ir.values import fit_int64
 from ensue.schema import ValueKind
 
-KindLookup = Callable[[FieldRef], ValueKind]
+KindLookup = Callable[[expression.FieldRef], ValueKind]
 
 _INSTANTS = (ValueKind.TIMESTAMP, ValueKind.DATE)
 _WITHOUT_ORDER = (ValueKind.OTHER, ValueKind.PLACE)
@@ -39,43 +26,48 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
 
     A list such as `RETURN a[].price` has the kind of its elements; an event is OTHER.
 
-    >>> infer_kind(Binary("/", Literal(1), Literal(2)), lambda field: ValueKind.NULL)
+    >>> infer_kind(expression.Binary("/", expression.Literal(1), expression.Literal(2)), lambda field: ValueKind.NULL)
     <ValueKind.FLOAT: 'float'>
     """
     match expr:
-        case Literal(value=value):
+        case expression.Literal(value=value):
             return get_constant_kind(value)
-        case FieldRef(name=None):
+        case expression.FieldRef(name=None):
             return ValueKind.OTHER
-        case FieldRef():
+        case expression.FieldRef():
             return kind_of_field(expr)
-        case Aggregate(argument=None):
+        case expression.Aggregate(argument=None):
             return ValueKind.INTEGER
-        case Aggregate(function=function, argument=argument):
+        case expression.Aggregate(function=function, argument=argument):
             assert argument is not None
             return _infer_aggregate(function, infer_kind(argument, kind_of_field), expr)
-        case Unary(operator="not", operand=operand):
+        case expression.Unary(operator="not", operand=operand):
             return _logical("not", operand, infer_kind(operand, kind_of_field))
-        case Unary(operand=operand):
-            return _infer_negative(infer_kind(operand, kind_of_field), operand)
-        case Binary(operator="and" | "or" as operator, left=left, right=right):
+        case expression.Unary(operand=operand):
+            kind = infer_kind(operand, kind_of_field)
+            if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
+                return _number(kind)
+            raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
+        case expression.Binary(operator="and" | "or" as operator, left=left, right=right):
             _logical(operator, left, infer_kind(left, kind_of_field))
             return _logical(operator, right, infer_kind(right, kind_of_field))
-        case Binary(operator=operator, left=left, right=right):
+        case expression.Binary(operator=operator, left=left, right=right):
             kinds = infer_kind(left, kind_of_field), infer_kind(right, kind_of_field)
-            if operator in COMPARISONS:
+            if operator in expression.COMPARISONS:
                 return _compare(left, right, kinds, expr.span)
             if operator == "||":
-                return _concatenate(expr, kinds)
+                for operand, kind in zip((left, right), kinds, strict=True):
+                    _expect("'||'", ArgumentType.TEXT, operand, kind)
+                return ValueKind.STRING
             return _compute(operator, kinds, expr)
-        case IsNull(operand=operand):
+        case expression.IsNull(operand=operand):
             infer_kind(operand, kind_of_field)
             return ValueKind.BOOLEAN
-        case In(operand=operand, options=options):
+        case expression.In(operand=operand, options=options):
             return _check_each(operand, options, kind_of_field)
-        case Between(operand=operand, low=low, high=high):
+        case expression.Between(operand=operand, low=low, high=high):
             return _check_each(operand, (low, high), kind_of_field)
-        case Like(operand=operand):
+        case expression.Like(operand=operand):
             kind = infer_kind(operand, kind_of_field)
             if kind not in (ValueKind.STRING, ValueKind.NULL):
                 raise QueryError(
@@ -84,11 +76,11 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
                     span=operand.span,
                 )
             return ValueKind.BOOLEAN
-        case FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             return _infer_call(function, arguments, kind_of_field, expr.span)
 
 
-def get_constant_kind(value: Constant) -> ValueKind:
+def get_constant_kind(value: expression.Constant) -> ValueKind:
     """Returns the kind of a constant.
 
     >>> get_constant_kind(True), get_constant_kind(2**63)
@@ -116,16 +108,12 @@ def _reject_rounded(*exprs: Expr) -> None:
     """Rejects an integer constant that would be rounded to the nearest float."""
     for expr in exprs:
         match expr:
-            case Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _is_exact(value):
+            case expression.Literal(value=int(value)) if fit_int64(value) is None and int(float(value)) != value:
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
                     hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
                     span=expr.span,
                 )
-
-
-def _is_exact(value: int) -> bool:
-    return fit_int64(value) is not None or int(float(value)) == value
 
 
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
@@ -171,7 +159,7 @@ def _compare(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind], span: 
 
 def _suggest_comparison(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind]) -> str | None:
     for literal, kind in ((left, kinds[1]), (right, kinds[0])):
-        if not isinstance(literal, Literal):
+        if not isinstance(literal, expression.Literal):
             continue
         if isinstance(literal.value, str) and kind in _INSTANTS:
             return f"write TIMESTAMP '{literal.value}'"
@@ -202,13 +190,7 @@ def _number(kind: ValueKind) -> ValueKind:
     return ValueKind.FLOAT if kind is ValueKind.DECIMAL else kind
 
 
-def _infer_negative(kind: ValueKind, operand: Expr) -> ValueKind:
-    if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
-        return _number(kind)
-    raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
-
-
-def _compute(operator: str, kinds: tuple[ValueKind, ValueKind], expr: Binary) -> ValueKind:
+def _compute(operator: str, kinds: tuple[ValueKind, ValueKind], expr: expression.Binary) -> ValueKind:
     left, right = kinds
     _reject_rounded(expr.left, expr.right)
     if ValueKind.NULL in kinds and set(kinds).isdisjoint(_WITHOUT_ORDER):
@@ -248,13 +230,7 @@ def _suggest_arithmetic(operator: str, kinds: tuple[ValueKind, ValueKind]) -> st
     return None
 
 
-def _concatenate(expr: Binary, kinds: tuple[ValueKind, ValueKind]) -> ValueKind:
-    for operand, kind in zip((expr.left, expr.right), kinds, strict=True):
-        _expect("'||'", ArgumentType.TEXT, operand, kind)
-    return ValueKind.STRING
-
-
-def _infer_aggregate(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
+def _infer_aggregate(function: str, kind: ValueKind, expr: expression.Aggregate) -> ValueKind:
     match function:
         case "count":
             return ValueKind.INTEGER
@@ -315,7 +291,7 @@ def _infer_call(function: str, arguments: Sequence[Expr], kind_of_field: KindLoo
 
 
 def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> None:
-    if type_ is ArgumentType.ZONE and not isinstance(argument, Literal):
+    if type_ is ArgumentType.ZONE and not isinstance(argument, expression.Literal):
         raise QueryError(
             f"{what} takes the name of a time zone as a constant",
             hint="as in a.ts AT TIME ZONE 'Europe/Zurich'",
@@ -328,20 +304,20 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
             span=argument.span,
         )
     match argument:
-        case Literal(value=str(text)) if type_ is ArgumentType.REGEXP:
+        case expression.Literal(value=str(text)) if type_ is ArgumentType.REGEXP:
             from ensue.functions.string import compile_regexp
 
             try:
                 compile_regexp(text)
             except QueryError as error:
                 raise error.at(argument.span, None) from None
-        case Literal(value=str(text)) if type_ is ArgumentType.UNIT and parse_unit(text) is None:
+        case expression.Literal(value=str(text)) if type_ is ArgumentType.UNIT and parse_unit(text) is None:
             raise QueryError(
                 f"'{text}' is not a unit of time",
                 hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
                 span=argument.span,
             )
-        case Literal(value=str(text)) if type_ is ArgumentType.ZONE:
+        case expression.Literal(value=str(text)) if type_ is ArgumentType.ZONE:
             from ensue.functions.datetime import find_zone, suggest_zone
 
             if find_zone(text) is None:
@@ -349,7 +325,7 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
 
 
 def _suggest_place(argument: Expr) -> str:
-    if isinstance(argument, FieldRef) and argument.name == "location":
+    if isinstance(argument, expression.FieldRef) and argument.name == "location":
         return "events have a field 'location' that holds no locations: give it another name"
     return "a place is a.location, point(x, y), CIRCLE(x, y, r) or WKT 'POLYGON (...)'"
 
@@ -375,7 +351,7 @@ _JOINING = ("concat", "concat_ws")
 def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
     """Makes the implicit casts of SQL explicit: numbers to strings, integers to floats.
 
-    >>> expr = Binary("||", FieldRef("", "n"), Literal("x"))
+    >>> expr = expression.Binary("||", expression.FieldRef("", "n"), expression.Literal("x"))
     >>> add_implicit_casts(expr, lambda _: ValueKind.INTEGER).left.function
     'to_string'
     """
@@ -390,11 +366,11 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
         part_kind = kind(part)
         if part_kind not in ArgumentType.PRINTED.kinds or part_kind is ValueKind.STRING:
             return part
-        return FunctionCall("to_string", (part,), part.span)
+        return expression.FunctionCall("to_string", (part,), part.span)
 
     def beside(part: Expr, *others: Expr) -> Expr:
         """Casts a string constant to a time if it is compared with one."""
-        if not isinstance(part, Literal) or not isinstance(part.value, str):
+        if not isinstance(part, expression.Literal) or not isinstance(part.value, str):
             return part
         if not any(kind(other) in _INSTANTS for other in others):
             return part
@@ -405,67 +381,70 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
 
     def change(node: Expr) -> Expr:
         match node:
-            case Binary(operator="||", left=left, right=right):
+            case expression.Binary(operator="||", left=left, right=right):
                 return replace(node, left=text(left), right=text(right))
-            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+            case expression.Binary(operator=operator, left=left, right=right) if operator in expression.COMPARISONS:
                 return replace(node, left=beside(left, right), right=beside(right, left))
-            case Between(operand=operand, low=low, high=high):
+            case expression.Between(operand=operand, low=low, high=high):
                 return replace(node, low=beside(low, operand), high=beside(high, operand))
-            case In(operand=operand, options=options):
+            case expression.In(operand=operand, options=options):
                 return replace(node, options=tuple(beside(o, operand) for o in options))
-            case FunctionCall(function=function, arguments=arguments) if function in _JOINING:
+            case expression.FunctionCall(function=function, arguments=arguments) if function in _JOINING:
                 return replace(node, arguments=tuple(map(text, arguments)))
-            case FunctionCall(function=function) if FUNCTIONS[function].gives is ResultType.SHARED:
+            case expression.FunctionCall(function=function) if FUNCTIONS[function].gives is ResultType.SHARED:
                 return _shared(node)
             case _:
                 return node
 
-    def _shared(node: FunctionCall) -> Expr:
+    def _shared(node: expression.FunctionCall) -> Expr:
         """Casts arguments to their common kind."""
         if kind(node) is not ValueKind.FLOAT:
             return node
         cast = (ValueKind.INTEGER, ValueKind.DECIMAL)
         return replace(
             node,
-            arguments=tuple(FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a for a in node.arguments),
+            arguments=tuple(
+                expression.FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a for a in node.arguments
+            ),
         )
 
     return rewrite_expr(expr, change)
 
 
-ZoneLookup = Callable[[FieldRef], str | None]
+ZoneLookup = Callable[[expression.FieldRef], str | None]
 
 
 def get_time_zone(expr: Expr, zone_of_field: ZoneLookup) -> str | None:
     """Returns the time zone of an expression; None if it has none, or is no time.
 
     >>> from ensue.ir.expression import FieldRef
-    >>> get_time_zone(Binary("+", FieldRef("a", "ts"), Literal(1)), lambda _: "Asia/Tokyo")
+    >>> get_time_zone(
+    ...     expression.Binary("+", expression.FieldRef("a", "ts"), expression.Literal(1)), lambda _: "Asia/Tokyo"
+    ... )
     'Asia/Tokyo'
     """
     match expr:
-        case FieldRef(name=None):
+        case expression.FieldRef(name=None):
             return None
-        case FieldRef():
+        case expression.FieldRef():
             return zone_of_field(expr)
-        case FunctionCall(function=function, arguments=(time, Literal(value=zone))) if function in (
-            AT_TIME_ZONE,
-            TO_INSTANT,
+        case expression.FunctionCall(function=function, arguments=(time, expression.Literal(value=zone))) if (
+            function in (AT_TIME_ZONE, TO_INSTANT)
         ):
             local = function == AT_TIME_ZONE and get_time_zone(time, zone_of_field) is not None
             return None if local else str(zone)
-        case FunctionCall(function=function) if function == TO_CLOCK:
+        case expression.FunctionCall(function=function) if function == TO_CLOCK:
             return None
-        case FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             record = FUNCTIONS[function]
             if record.gives is ValueKind.TIMESTAMP or isinstance(record.gives, ResultType):
                 return _find_zone(arguments, zone_of_field)
             return None
-        case Aggregate(argument=argument):
+        case expression.Aggregate(argument=argument):
             return None if argument is None else get_time_zone(argument, zone_of_field)
-        case Binary(operator="+" | "-", left=left, right=right):
+        case expression.Binary(operator="+" | "-", left=left, right=right):
             return _find_zone((left, right), zone_of_field)
-        case Unary(operand=operand):
+        case expression.Unary(operand=operand):
             return get_time_zone(operand, zone_of_field)
         case _:
             return None
@@ -481,10 +460,10 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
 
     def change(node: Expr) -> Expr:
         match node:
-            case FunctionCall(function=function, arguments=(time, zone)) if function == AT_TIME_ZONE:
+            case expression.FunctionCall(function=function, arguments=(time, zone)) if function == AT_TIME_ZONE:
                 zoned = get_time_zone(time, zone_of_field) is not None
-                return FunctionCall(TO_CLOCK if zoned else TO_INSTANT, (time, zone), node.span)
-            case FunctionCall(function=function) if FUNCTIONS[function].clock:
+                return expression.FunctionCall(TO_CLOCK if zoned else TO_INSTANT, (time, zone), node.span)
+            case expression.FunctionCall(function=function) if FUNCTIONS[function].clock:
                 return _convert_to_local(node, zone_of_field)
             case _:
                 return node
@@ -492,7 +471,7 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
     return rewrite_expr(expr, change)
 
 
-def _convert_to_local(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
+def _convert_to_local(call: expression.FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     record = FUNCTIONS[call.function]
     takes = record.get_argument_types(len(call.arguments))
     zones = [
@@ -503,10 +482,12 @@ def _convert_to_local(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     if zone is None:
         return call
     clocks = tuple(
-        argument if name is None or is_utc(name) else FunctionCall(TO_CLOCK, (argument, Literal(name)))
+        argument
+        if name is None or is_utc(name)
+        else expression.FunctionCall(TO_CLOCK, (argument, expression.Literal(name)))
         for argument, name in zip(call.arguments, zones, strict=True)
     )
-    unit = parse_unit(call.arguments[0].value) if isinstance(call.arguments[0], Literal) else None
+    unit = parse_unit(call.arguments[0].value) if isinstance(call.arguments[0], expression.Literal) else None
     if call.function == "date_diff" and unit in BELOW_A_DAY:
         # elapsed hours count, also across a clock change
         units = call.arguments[0]
@@ -517,13 +498,13 @@ def _convert_to_local(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
         return _truncate(call.arguments[0], call.arguments[1], clocks[1])
     local = replace(call, arguments=clocks)
     if record.gives is ValueKind.TIMESTAMP:
-        return FunctionCall(TO_INSTANT, (local, Literal(zone)), call.span)
+        return expression.FunctionCall(TO_INSTANT, (local, expression.Literal(zone)), call.span)
     return local
 
 
 def _truncate(unit: Expr, time: Expr, clock: Expr) -> Expr:
     """Truncates a time to an hour or less by the local time."""
     if time == clock:
-        return FunctionCall("date_trunc", (unit, time), time.span)
-    passed = Binary("-", clock, FunctionCall("date_trunc", (unit, clock)))
-    return Binary("-", time, passed, time.span)
+        return expression.FunctionCall("date_trunc", (unit, time), time.span)
+    passed = expression.Binary("-", clock, expression.FunctionCall("date_trunc", (unit, clock)))
+    return expression.Binary("-", time, passed, time.span)

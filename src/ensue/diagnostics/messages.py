@@ -6,33 +6,16 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from ensue.analyzer.normal_form import (
-    AbsentPart,
-    Condition,
-    FieldComparison,
-    Group,
-    SpatialConstraint,
-    SubscriptionAlternative,
-    TimeAnchor,
-    TimeConstraint,
-)
+from ensue.analyzer import normal_form
 from ensue.diagnostics.search_context import Assignment, AtomTest, list_tests
 from ensue.diagnostics.why_not_report import SeenEvent
 from ensue.geo import geometry
 from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation, TimePoint
+from ensue.ir.values import UNITS
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, Time, compute_length
 
 _RELATIONS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
-_UNITS = (
-    (86_400_000_000_000, "day"),
-    (3_600_000_000_000, "hour"),
-    (60_000_000_000, "minute"),
-    (1_000_000_000, "second"),
-    (1_000_000, "millisecond"),
-    (1_000, "microsecond"),
-    (1, "nanosecond"),
-)
 _MAX_UNITS = 2  # of a length
 _MAX_FIELDS = 3  # by which an event is known
 _MAX_REGION = 40  # characters of a region without a name
@@ -60,7 +43,7 @@ class ReportUnits:
         if not self.timestamps:
             return _format_number(length)
         units, rest = [], abs(round(length))
-        for size, name in _UNITS:
+        for size, (name, *_) in UNITS[1:]:  # from days on
             count, rest = divmod(rest, size)
             if count:
                 units.append(f"{count} {name}{'' if count == 1 else 's'}")
@@ -211,7 +194,7 @@ class EventMessages:
         why = self.explain_place(test, name, _name_region(test.region), shape, place)
         return why, geometry.compute_distance(shape, place, self.stream.space)
 
-    def describe_relation(self, test: RegionTest | SpatialConstraint, other: str) -> str:
+    def describe_relation(self, test: RegionTest | normal_form.SpatialConstraint, other: str) -> str:
         """Describes how something must lie to a place."""
         match test.where:
             case SpatialRelation.INSIDE:
@@ -226,7 +209,7 @@ class EventMessages:
 
     def explain_place(
         self,
-        test: RegionTest | SpatialConstraint,
+        test: RegionTest | normal_form.SpatialConstraint,
         name: str,
         other: str,
         expected: geometry.ConvexHull | geometry.Shape,
@@ -252,7 +235,7 @@ class EventMessages:
         must = "be inside" if test.where is SpatialRelation.INSIDE else "share a point with it"
         return f"{name} {was} {units.format_distance(distance)} away from {other}, and must {must}"
 
-    def _describe_distance(self, test: RegionTest | SpatialConstraint) -> str:
+    def _describe_distance(self, test: RegionTest | normal_form.SpatialConstraint) -> str:
         number = self.units.format_distance(test.number)
         if test.comparison == "=":
             return f"{number} plus or minus {self.units.format_distance(test.tolerance)}"
@@ -273,12 +256,12 @@ class PartNames:
 
     >>> from ensue.analyzer.normal_form import SubscriptionAlternative
     >>> atom = EventTest(())
-    >>> names = PartNames(SubscriptionAlternative((atom, atom, atom), bound=(("A", frozenset({1})),)))
+    >>> names = PartNames(normal_form.SubscriptionAlternative((atom, atom, atom), bound=(("A", frozenset({1})),)))
     >>> names.name_part(0), names.name_part(1), names.name_group(frozenset({0, 1, 2}))
     ('e1', '$A;', 'e1, $A; and e3')
     """
 
-    def __init__(self, way: SubscriptionAlternative) -> None:
+    def __init__(self, way: normal_form.SubscriptionAlternative) -> None:
         self._variables = {group: f"${variable};" for variable, group in way.bound}
         events = [n for n, part in enumerate(way.parts) if isinstance(part, EventTest)]
         names = enumerate(events, 1)
@@ -287,7 +270,7 @@ class PartNames:
     def name_part(self, part: int) -> str:
         return self._events[part]
 
-    def name_group(self, group: Group) -> str:
+    def name_group(self, group: normal_form.Group) -> str:
         """Names a variable or all events of a group; without events it is an absence."""
         if group in self._variables:
             return self._variables[group]
@@ -299,31 +282,31 @@ class PartNames:
 class ConditionMessages(PartNames):
     """Describes the conditions and absences of one alternative."""
 
-    def __init__(self, way: SubscriptionAlternative, events: EventMessages) -> None:
+    def __init__(self, way: normal_form.SubscriptionAlternative, events: EventMessages) -> None:
         super().__init__(way)
         self.events = events
         self.units = events.units
 
-    def describe(self, condition: Condition | AbsentPart) -> str:
+    def describe(self, condition: normal_form.Condition | normal_form.AbsentPart) -> str:
         match condition:
-            case TimeConstraint():
+            case normal_form.TimeConstraint():
                 return self._describe_order(condition)
-            case SpatialConstraint(first=first, second=second):
+            case normal_form.SpatialConstraint(first=first, second=second):
                 relation = self.events.describe_relation(condition, self._name_place(first))
                 return f"{self.name_group(second)} {relation}"
-            case FieldComparison(part, name, operator, other, other_name):
+            case normal_form.FieldComparison(part, name, operator, other, other_name):
                 left, right = self.name_part(part), self.name_part(other)
                 return f"{name} of {left} {operator} {other_name} of {right}"
-            case AbsentPart():
+            case normal_form.AbsentPart():
                 return self._describe_absence(condition)
 
-    def explain(self, condition: Condition, assignment: Assignment) -> str:
+    def explain(self, condition: normal_form.Condition, assignment: Assignment) -> str:
         match condition:
-            case TimeConstraint():
+            case normal_form.TimeConstraint():
                 return self._explain_order(condition, assignment)
-            case SpatialConstraint():
+            case normal_form.SpatialConstraint():
                 return self._explain_location(condition, assignment)
-            case FieldComparison():
+            case normal_form.FieldComparison():
                 return self._explain_comparison(condition, assignment)
 
     def explain_violation(self, events: Sequence[Event]) -> str:
@@ -338,7 +321,7 @@ class ConditionMessages(PartNames):
         subject = "nothing" if part is None else self.name_part(part)
         return f"still waiting: {subject} may come until {self.units.format_time(until)}"
 
-    def _describe_order(self, later: TimeConstraint) -> str:
+    def _describe_order(self, later: normal_form.TimeConstraint) -> str:
         length = compute_length(later.by)
         shown, name = self.units.format_length(length), self._name_point(later.later)
         if _limits_duration(later):
@@ -348,7 +331,7 @@ class ConditionMessages(PartNames):
             return f"{name} not after {earlier}" if later.most else f"{name} after {earlier}"
         return f"{name} {_name_relation(later)} {shown} after {earlier}"
 
-    def _explain_order(self, later: TimeConstraint, assignment: Assignment) -> str:
+    def _explain_order(self, later: normal_form.TimeConstraint, assignment: Assignment) -> str:
         earlier, time = assignment.get_time(later.earlier), assignment.get_time(later.later)
         assert earlier is not None
         assert time is not None
@@ -373,15 +356,15 @@ class ConditionMessages(PartNames):
             return f"{fact}, {required}"
         return f"{fact}, and must {'not come later' if later.most else 'come after it'}"
 
-    def _name_point(self, point: TimeAnchor) -> str:
+    def _name_point(self, point: normal_form.TimeAnchor) -> str:
         if isinstance(point.anchor, TimePoint):
             return self.units.format_time(self.events.stream.moment(point.anchor.at))
         return self.name_group(point.anchor)
 
-    def _name_place(self, place: Region | Group) -> str:
+    def _name_place(self, place: Region | normal_form.Group) -> str:
         return _name_region(place) if isinstance(place, Region) else self.name_group(place)
 
-    def _explain_location(self, near: SpatialConstraint, assignment: Assignment) -> str:
+    def _explain_location(self, near: normal_form.SpatialConstraint, assignment: Assignment) -> str:
         stream = self.events.stream
         name, other = self.name_group(near.second), self._name_place(near.first)
         expected = (
@@ -395,7 +378,7 @@ class ConditionMessages(PartNames):
             return f"{nowhere} {'have' if ' and ' in nowhere else 'has'} no place"
         return self.events.explain_place(near, name, other, expected, actual)
 
-    def _explain_comparison(self, compared: FieldComparison, assignment: Assignment) -> str:
+    def _explain_comparison(self, compared: normal_form.FieldComparison, assignment: Assignment) -> str:
         sides = (compared.name, compared.part), (compared.other_name, compared.other)
         values = [self.events.stream.value(assignment.events[p], name) for name, p in sides]
         for (name, part), value in zip(sides, values, strict=True):
@@ -413,7 +396,7 @@ class ConditionMessages(PartNames):
             case operator:
                 return f"{fact} not {_RELATIONS[operator]} {other}"
 
-    def _describe_absence(self, gone: AbsentPart) -> str:
+    def _describe_absence(self, gone: normal_form.AbsentPart) -> str:
         absent = " or ".join(self._describe_absent(gone, n) for n in range(len(gone.absent)))
         subject, since = f"no {absent or 'nothing'}", self._name_point(gone.since)
         if gone.length is None:
@@ -421,7 +404,7 @@ class ConditionMessages(PartNames):
         length = self.units.format_length(compute_length(gone.length))
         return f"{subject} for {length} after {since}"
 
-    def _describe_absent(self, gone: AbsentPart, index: int) -> str:
+    def _describe_absent(self, gone: normal_form.AbsentPart, index: int) -> str:
         """Describes one alternative of an absence."""
         atoms = []
         for number, part in enumerate(gone.absent[index].parts):
@@ -436,18 +419,18 @@ class ConditionMessages(PartNames):
         return " with ".join(atoms) or "absence"
 
 
-def _limits_duration(later: TimeConstraint) -> bool:
+def _limits_duration(later: normal_form.TimeConstraint) -> bool:
     """Returns whether a condition limits how long a group lasts."""
     return later.most and later.earlier.anchor == later.later.anchor
 
 
-def _name_relation(later: TimeConstraint) -> str:
+def _name_relation(later: normal_form.TimeConstraint) -> str:
     if later.most:
         return "at most"
     return "more than" if later.strict else "at least"
 
 
-def _select_verb(point: TimeAnchor, lasting: bool) -> str:
+def _select_verb(point: normal_form.TimeAnchor, lasting: bool) -> str:
     if not lasting or isinstance(point.anchor, TimePoint):
         return "came"
     return "ended" if point.end else "started"

@@ -5,35 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from ensue.analyzer.normal_form import (
-    AbsentPart,
-    FieldComparison,
-    SpatialConstraint,
-    SubscriptionAlternative,
-    TimeConstraint,
-    build_alternatives,
-    find_common_key,
-)
+from ensue.analyzer import normal_form
+from ensue.diagnostics import search_context
 from ensue.diagnostics.blockers import Attempts, Blocker, BlockerStats, TopCandidates, report_part
 from ensue.diagnostics.messages import EventMessages
-from ensue.diagnostics.search_context import (
-    CONDITION,
-    EDGE,
-    FOUND,
-    PLACES,
-    TRIED,
-    Assignment,
-    AtomFilter,
-    BudgetExceeded,
-    CandidateIndex,
-    FilterStats,
-    PartLevel,
-    SearchContext,
-    StepBudget,
-    derive_window,
-    is_graded,
-    list_tests,
-)
 from ensue.diagnostics.why_not_report import AlternativeReport, AtomReport, CheckReport, NearMiss, WhyNot
 from ensue.geo import geometry
 from ensue.ir.subscription import EventAtom, EventTest, Region, Subscription, get_subexpressions
@@ -86,9 +61,9 @@ class _Diagnosis:
         self.cut = False
         self.examined = len(stream.events)
         self.messages = EventMessages(stream, _list_fields(subscription))
-        self.filter = AtomFilter(stream)
-        self.ways = build_alternatives(subscription)
-        self.filtered: dict[EventTest, FilterStats] = {}
+        self.filter = search_context.AtomFilter(stream)
+        self.ways = normal_form.build_alternatives(subscription)
+        self.filtered: dict[EventTest, search_context.FilterStats] = {}
         context = subscription, self.messages, max_candidates
         self.stats = [BlockerStats(way, *context) for way in self.ways]
         self.matches: list[dict[SubscriptionMatch, dict[int, Event]]] = [{} for _ in self.ways]
@@ -109,10 +84,10 @@ class _Diagnosis:
         for atom, budget in self._share_steps(list(dict.fromkeys(atoms)), self.steps_left // 4):
             self.filter.find_near_misses(self.filtered[atom], budget)
 
-    def _share_steps(self, tasks: Sequence[_Task], limit: int) -> Iterator[tuple[_Task, StepBudget]]:
+    def _share_steps(self, tasks: Sequence[_Task], limit: int) -> Iterator[tuple[_Task, search_context.StepBudget]]:
         """Yields each task with an equal share of the steps that earlier ones left."""
         for done, task in enumerate(tasks):
-            budget = StepBudget(limit // (len(tasks) - done))
+            budget = search_context.StepBudget(limit // (len(tasks) - done))
             yield task, budget
             limit -= budget.spent
             self.steps_left -= budget.spent
@@ -121,33 +96,33 @@ class _Diagnosis:
         """Searches each alternative; events that one atom did not examine are left out of all."""
         candidates = {atom: self._index(found.passed) for atom, found in self.filtered.items()}
         near = {atom: self._index_near(found) for atom, found in self.filtered.items()}
-        ties = [find_common_key(way) for way in self.ways]
+        ties = [normal_form.find_common_key(way) for way in self.ways]
         tied = all(one is not None for one in ties)
         for number, budget in self._share_steps(range(len(self.ways)), self.steps_left):
-            context = SearchContext(self.stream, self.filter, candidates, near, budget, self.now)
+            context = search_context.SearchContext(self.stream, self.filter, candidates, near, budget, self.now)
             search = CombinationSearch(self.ways[number], context, stats=self.stats[number])
             try:
                 for assignment in search.find_combinations():
-                    budget.spend(FOUND)
+                    budget.spend(search_context.FOUND)
                     match, events = _build_match(assignment), dict(assignment.events)
                     self.matches[number].setdefault(match, events)
                     part, name = ties[number] or (-1, "")
                     value = self.stream.value(events[part], name) if tied else None
                     self.keys[match] = normalize_value(value) if tied else None
-            except BudgetExceeded:
+            except search_context.BudgetExceeded:
                 self.cut = True
 
-    def _index(self, events: Sequence[Event]) -> CandidateIndex:
+    def _index(self, events: Sequence[Event]) -> search_context.CandidateIndex:
         """Indexes the events that were examined for all atoms."""
         if not self.examined:
-            return CandidateIndex((), self.stream)
+            return search_context.CandidateIndex((), self.stream)
         oldest = self.stream.events[-self.examined].position
-        return CandidateIndex([e for e in events if e.position >= oldest], self.stream)
+        return search_context.CandidateIndex([e for e in events if e.position >= oldest], self.stream)
 
-    def _index_near(self, found: FilterStats) -> list[tuple[int, CandidateIndex]]:
+    def _index_near(self, found: search_context.FilterStats) -> list[tuple[int, search_context.CandidateIndex]]:
         """Indexes the events that failed one test narrowly, those of the last test first."""
         numbered = enumerate(zip(found.tests, found.near, strict=False))
-        return [(n, self._index(near)) for n, (test, near) in numbered if is_graded(test)][::-1]
+        return [(n, self._index(near)) for n, (test, near) in numbered if search_context.is_graded(test)][::-1]
 
     def build_result(self) -> WhyNot:
         chosen = select_matches(self.keys, self.subscription.select)
@@ -185,7 +160,7 @@ class _Diagnosis:
         found, messages = self.filtered[atom], self.messages
         reports = []
         # equal atoms share their counts, and each has its own spans
-        for test, counts, near in zip(list_tests(atom), found.count(), found.near, strict=True):
+        for test, counts, near in zip(search_context.list_tests(atom), found.count(), found.near, strict=True):
             misses = tuple(
                 NearMiss(messages.show_event(event, name), *messages.explain_failure(test, event))
                 for event in near[:MAX_NEAR_MISSES]
@@ -205,10 +180,10 @@ class _Diagnosis:
         return None
 
 
-def _list_atoms(way: SubscriptionAlternative) -> Iterator[EventTest]:
+def _list_atoms(way: normal_form.SubscriptionAlternative) -> Iterator[EventTest]:
     """Yields all atoms, including those of absences."""
     for part in way.parts:
-        if isinstance(part, AbsentPart):
+        if isinstance(part, normal_form.AbsentPart):
             for other in part.absent:
                 yield from _list_atoms(other)
         else:
@@ -225,13 +200,13 @@ def _list_fields(subscription: Subscription) -> Iterator[str]:
             yield from (predicate.name for predicate in expression.predicates)
 
 
-def _build_match(assignment: Assignment) -> SubscriptionMatch:
+def _build_match(assignment: search_context.Assignment) -> SubscriptionMatch:
     way = assignment.way
     events = sorted(assignment.events.values(), key=lambda e: e.position)
     start, end = assignment.get_start(way.root), assignment.get_end(way.root)
     assert start is not None
     assert end is not None
-    absences = (part for part in way.parts if isinstance(part, AbsentPart))
+    absences = (part for part in way.parts if isinstance(part, normal_form.AbsentPart))
     known = [(events[-1].end, 0)] if events else []
     known += [(assignment.get_until(absence), 1) for absence in absences]
     return SubscriptionMatch(tuple(e.position for e in events), start, end, max(known))
@@ -255,8 +230,8 @@ class CombinationSearch:
 
     def __init__(
         self,
-        way: SubscriptionAlternative,
-        context: SearchContext,
+        way: normal_form.SubscriptionAlternative,
+        context: search_context.SearchContext,
         *,
         scope: AbsenceScope | None = None,
         stats: BlockerStats | None = None,
@@ -268,9 +243,9 @@ class CombinationSearch:
         self.tests: Mapping[int, list[FieldTest]] = {} if scope is None else scope.tests
         self.stats = stats
         self.levels = context.get_levels(way)
-        self.assignment = Assignment(way, context.stream)
+        self.assignment = search_context.Assignment(way, context.stream)
 
-    def find_combinations(self) -> Iterator[Assignment]:
+    def find_combinations(self) -> Iterator[search_context.Assignment]:
         """Yields the assignment for each combination; the next one replaces it."""
         blocker, held = self._find_blocker(self.levels[0])
         if blocker is None:
@@ -279,7 +254,7 @@ class CombinationSearch:
             self.stats.count(blocker)
             self.stats.add_stuck(self, (0, 2 * held), blocker)
 
-    def _fill(self, depth: int) -> Iterator[Assignment]:
+    def _fill(self, depth: int) -> Iterator[search_context.Assignment]:
         if depth == len(self.levels) - 1:
             if self._is_over() and self._is_in_scope():
                 yield self.assignment
@@ -302,24 +277,26 @@ class CombinationSearch:
         if self.stats is not None:
             report_part(self, self.stats, depth, attempts)
 
-    def _find_candidates(self, level: PartLevel) -> Attempts:
+    def _find_candidates(self, level: search_context.PartLevel) -> Attempts:
         """Finds the events that may fill a part, by fields and times."""
         atom = self.way.parts[level.part]
         assert isinstance(atom, EventTest)
-        self.context.budget.spend(TRIED + CONDITION * len(level.times))
+        self.context.budget.spend(search_context.TRIED + search_context.CONDITION * len(level.times))
         candidates = self.context.candidates[atom]
         same = self.select_same(level, candidates)
-        window = derive_window(level, self.way.conditions, self.assignment, same.longest)
+        window = search_context.derive_window(level, self.way.conditions, self.assignment, same.longest)
         if self.scope is not None:
             window.raise_low(self.scope.since, -1)
             window.lower_high(self.scope.until, -1)
         return Attempts(candidates, same, window, same.find_rows(*window.widen()))
 
-    def select_same(self, level: PartLevel, candidates: CandidateIndex) -> CandidateIndex:
+    def select_same(
+        self, level: search_context.PartLevel, candidates: search_context.CandidateIndex
+    ) -> search_context.CandidateIndex:
         """Selects the events with the value that a field must have."""
         if level.equal:
             compared = self.way.conditions[level.equal[0]]
-            assert isinstance(compared, FieldComparison)
+            assert isinstance(compared, normal_form.FieldComparison)
             name, other, other_name = compared.name, compared.other, compared.other_name
             if compared.part != level.part:
                 name, other, other_name = compared.other_name, compared.part, compared.name
@@ -330,9 +307,9 @@ class CombinationSearch:
                 return candidates.select_equal(name, value)
         return candidates
 
-    def try_event(self, level: PartLevel, event: Event) -> tuple[Blocker | None, int]:
+    def try_event(self, level: search_context.PartLevel, event: Event) -> tuple[Blocker | None, int]:
         """Returns what blocks the event of a part, and how many conditions held before."""
-        self.context.budget.spend(TRIED)
+        self.context.budget.spend(search_context.TRIED)
         if self.is_used(event, ignored=level.part):
             return ("role", level.part), 0
         for name, operator, value in self.tests.get(level.part, ()):
@@ -346,9 +323,9 @@ class CombinationSearch:
             part != ignored and event.position == other.position for part, other in self.assignment.events.items()
         )
 
-    def _find_blocker(self, level: PartLevel) -> tuple[Blocker | None, int]:
+    def _find_blocker(self, level: search_context.PartLevel) -> tuple[Blocker | None, int]:
         for held, number in enumerate(level.conditions):
-            self.context.budget.spend(CONDITION)
+            self.context.budget.spend(search_context.CONDITION)
             if not self.holds(number):
                 return ("condition", number), held
         for held, number in enumerate(level.absences, len(level.conditions)):
@@ -359,35 +336,35 @@ class CombinationSearch:
     def holds(self, number: int) -> bool:
         """Returns whether a condition holds for the events so far."""
         match self.way.conditions[number]:
-            case TimeConstraint() as later:
+            case normal_form.TimeConstraint() as later:
                 return self.assignment.is_in_time(later)
-            case FieldComparison(part, name, operator, other, other_name):
+            case normal_form.FieldComparison(part, name, operator, other, other_name):
                 events, stream = self.assignment.events, self.context.stream
                 value = stream.value(events[other], other_name)
                 return stream.holds(events[part], name, operator, value)
-            case SpatialConstraint() as near:
+            case normal_form.SpatialConstraint() as near:
                 first, second = self.find_places(near)
                 relation = near.comparison, near.number, near.tolerance
                 space = self.context.stream.space
                 return geometry.evaluate_relation(near.where, first, second, *relation, space)
 
     def find_places(
-        self, near: SpatialConstraint
+        self, near: normal_form.SpatialConstraint
     ) -> tuple[geometry.ConvexHull | geometry.Shape | None, geometry.ConvexHull | None]:
         """Returns the places of the two groups, or the region and the place of the group."""
         context, assignment = self.context, self.assignment
-        context.budget.spend(PLACES)
+        context.budget.spend(search_context.PLACES)
         second = context.stream.place(assignment.get_positions(near.second))
         if not isinstance(near.first, Region):
             return context.stream.place(assignment.get_positions(near.first)), second
         region = context.filter.get_region(near.first)
-        context.budget.spend(EDGE * region.edges)
+        context.budget.spend(search_context.EDGE * region.edges)
         return region.shape, second
 
     def find_violation(self, number: int) -> tuple[Event, ...] | None:
         """Finds events that violate an absence; None if there are none."""
         gone, assignment, stream = self.way.parts[number], self.assignment, self.context.stream
-        assert isinstance(gone, AbsentPart)
+        assert isinstance(gone, normal_form.AbsentPart)
         since, until = assignment.get_time(gone.since), assignment.get_until(gone)
         assert since is not None
         base, events = assignment.get_positions(gone.base), assignment.events
@@ -398,7 +375,7 @@ class CombinationSearch:
         return violations[key]
 
     def _search_absent(
-        self, gone: AbsentPart, scope: AbsenceScope, values: tuple[object, ...]
+        self, gone: normal_form.AbsentPart, scope: AbsenceScope, values: tuple[object, ...]
     ) -> tuple[Event, ...] | None:
         for index, way in enumerate(gone.absent):
             tests: dict[int, list[FieldTest]] = {}
@@ -413,7 +390,7 @@ class CombinationSearch:
 
     def _is_over(self) -> bool:
         """Returns whether time has passed the intervals of all absences."""
-        absences = [part for part in self.way.parts if isinstance(part, AbsentPart)]
+        absences = [part for part in self.way.parts if isinstance(part, normal_form.AbsentPart)]
         last = max(map(self.assignment.get_until, absences), default=None)
         if self.context.now is None or last is None or last < self.context.now:
             return True

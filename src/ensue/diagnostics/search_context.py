@@ -6,15 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import hypot, radians
 
-from ensue.analyzer.normal_form import (
-    AbsentPart,
-    Condition,
-    FieldComparison,
-    Group,
-    SubscriptionAlternative,
-    TimeAnchor,
-    TimeConstraint,
-)
+from ensue.analyzer import normal_form
 from ensue.geo import geometry
 from ensue.geo.geometry import RADIUS
 from ensue.geo.wkt import Circle
@@ -50,21 +42,21 @@ class PartLevel:
         return (*self.equal, *self.times, *self.rest)
 
 
-def plan_levels(way: SubscriptionAlternative) -> list[PartLevel]:
+def plan_levels(way: normal_form.SubscriptionAlternative) -> list[PartLevel]:
     """Plans the levels of an alternative: one without events, then the parts as written."""
     order = [-1, *(n for n, part in enumerate(way.parts) if isinstance(part, EventTest))]
     return [_plan_level(way, part, frozenset(order[: k + 1])) for k, part in enumerate(order)]
 
 
-def _plan_level(way: SubscriptionAlternative, part: int, bound: Group) -> PartLevel:
-    def is_due(group: Group) -> bool:
+def _plan_level(way: normal_form.SubscriptionAlternative, part: int, bound: normal_form.Group) -> PartLevel:
+    def is_due(group: normal_form.Group) -> bool:
         events = _select_events(way, group)
         return part in events if part >= 0 else not events
 
-    def is_bound(group: Group) -> bool:
+    def is_bound(group: normal_form.Group) -> bool:
         return _select_events(way, group) <= bound
 
-    def is_decided(later: TimeConstraint) -> bool:
+    def is_decided(later: normal_form.TimeConstraint) -> bool:
         # with each event, the start of a group can only become earlier, its end only later
         return (later.earlier.end is not later.most or is_bound(later.earlier.group)) and (
             later.later.end is later.most or is_bound(later.later.group)
@@ -78,26 +70,26 @@ def _plan_level(way: SubscriptionAlternative, part: int, bound: Group) -> PartLe
         if not is_due(condition.group):
             continue
         match condition:
-            case TimeConstraint():
+            case normal_form.TimeConstraint():
                 if is_decided(condition):
                     times.append(number)
             case _ if not is_bound(condition.group):
                 continue
-            case FieldComparison(operator="=") if condition.part != condition.other:
+            case normal_form.FieldComparison(operator="=") if condition.part != condition.other:
                 equal.append(number)
-            case FieldComparison():
+            case normal_form.FieldComparison():
                 fields.append(number)
             case _:
                 locations.append(number)
     absences = (
         n
         for n, gone in enumerate(way.parts)
-        if isinstance(gone, AbsentPart) and is_due(gone.group) and is_bound(gone.group)
+        if isinstance(gone, normal_form.AbsentPart) and is_due(gone.group) and is_bound(gone.group)
     )
     return PartLevel(part, tuple(equal), tuple(times), (*fields, *locations), tuple(absences))
 
 
-def _select_events(way: SubscriptionAlternative, group: Group) -> Group:
+def _select_events(way: normal_form.SubscriptionAlternative, group: normal_form.Group) -> normal_form.Group:
     return frozenset(n for n in group if isinstance(way.parts[n], EventTest))
 
 
@@ -108,11 +100,11 @@ class Assignment:
     only become earlier, the end only later.
     """
 
-    def __init__(self, way: SubscriptionAlternative, stream: ReferenceStream) -> None:
+    def __init__(self, way: normal_form.SubscriptionAlternative, stream: ReferenceStream) -> None:
         self.way = way
         self.stream = stream
         self.events: dict[int, Event] = {}
-        self._members: dict[Group, tuple[tuple[int, ...], tuple[AbsentPart, ...]]] = {}
+        self._members: dict[normal_form.Group, tuple[tuple[int, ...], tuple[normal_form.AbsentPart, ...]]] = {}
 
     @contextmanager
     def assign(self, part: int, event: Event) -> Iterator[None]:
@@ -123,29 +115,29 @@ class Assignment:
         finally:
             del self.events[part]
 
-    def _split(self, group: Group) -> tuple[tuple[int, ...], tuple[AbsentPart, ...]]:
+    def _split(self, group: normal_form.Group) -> tuple[tuple[int, ...], tuple[normal_form.AbsentPart, ...]]:
         """Returns the numbers of the events, and the absences of a group."""
         if group not in self._members:
             parts = [(n, self.way.parts[n]) for n in sorted(group)]
             self._members[group] = (
                 tuple(n for n, part in parts if isinstance(part, EventTest)),
-                tuple(part for _, part in parts if isinstance(part, AbsentPart)),
+                tuple(part for _, part in parts if isinstance(part, normal_form.AbsentPart)),
             )
         return self._members[group]
 
-    def _list_events(self, group: Group) -> list[Event]:
+    def _list_events(self, group: normal_form.Group) -> list[Event]:
         return [self.events[n] for n in self._split(group)[0] if n in self.events]
 
-    def get_positions(self, group: Group) -> frozenset[int]:
+    def get_positions(self, group: normal_form.Group) -> frozenset[int]:
         return frozenset(event.position for event in self._list_events(group))
 
-    def get_start(self, group: Group) -> Time | None:
+    def get_start(self, group: normal_form.Group) -> Time | None:
         times: list[Time] = [event.start for event in self._list_events(group)]
         anchors = (gone.since.anchor for gone in self._split(group)[1])
         times += [self.stream.moment(a.at) for a in anchors if isinstance(a, TimePoint)]
         return min(times, default=None)
 
-    def get_end(self, group: Group) -> Time | None:
+    def get_end(self, group: normal_form.Group) -> Time | None:
         times: list[Time] = [event.end for event in self._list_events(group)]
         times += [
             self.get_until(gone)
@@ -154,19 +146,19 @@ class Assignment:
         ]
         return max(times, default=None)
 
-    def get_time(self, point: TimeAnchor) -> Time | None:
+    def get_time(self, point: normal_form.TimeAnchor) -> Time | None:
         """Returns the time of a point, or None if none of its events is assigned."""
         if isinstance(point.anchor, TimePoint):
             return self.stream.moment(point.anchor.at)
         return self.get_end(point.anchor) if point.end else self.get_start(point.anchor)
 
-    def get_until(self, gone: AbsentPart) -> Time:
+    def get_until(self, gone: normal_form.AbsentPart) -> Time:
         """Returns the end of an absence, whose group is complete."""
         time = self.get_time(gone.until)
         assert time is not None
         return time + compute_length(gone.length)
 
-    def is_in_time(self, later: TimeConstraint) -> bool:
+    def is_in_time(self, later: normal_form.TimeConstraint) -> bool:
         """Returns whether a condition on times holds for the events so far."""
         earlier, time = self.get_time(later.earlier), self.get_time(later.later)
         if earlier is None or time is None:
@@ -204,13 +196,13 @@ class TimeWindow:
 
 
 def derive_window(
-    level: PartLevel, conditions: tuple[Condition, ...], assignment: Assignment, longest: Time
+    level: PartLevel, conditions: tuple[normal_form.Condition, ...], assignment: Assignment, longest: Time
 ) -> TimeWindow:
     """Derives the window of the part of a level; no event lasts longer than `longest`."""
     window, part, alone = TimeWindow(), level.part, frozenset((level.part,))
     for number in level.times:
         later = conditions[number]
-        assert isinstance(later, TimeConstraint)
+        assert isinstance(later, normal_form.TimeConstraint)
         sides = (later.later, later.earlier, 1), (later.earlier, later.later, -1)
         for point, other, sign in sides:
             is_upper = later.most is (sign > 0)
@@ -442,7 +434,7 @@ class SearchContext:
     violations: dict[object, tuple[Event, ...] | None] = field(default_factory=dict)
     _levels: dict[int, list[PartLevel]] = field(default_factory=dict)
 
-    def get_levels(self, way: SubscriptionAlternative) -> list[PartLevel]:
+    def get_levels(self, way: normal_form.SubscriptionAlternative) -> list[PartLevel]:
         if id(way) not in self._levels:
             self._levels[id(way)] = plan_levels(way)
         return self._levels[id(way)]

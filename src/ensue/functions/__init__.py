@@ -12,17 +12,9 @@ from pkgutil import resolve_name
 from ensue.functions.record import AT_TIME_ZONE, CIRCLE, EARTH, EARTH_LOCATION, LOCATION, SPACES, WKT, ScalarFunction
 
 __all__ = [
-    "AT_TIME_ZONE",
-    "CIRCLE",
-    "EARTH",
-    "EARTH_LOCATION",
-    "FUNCTIONS",
-    "LOCATION",
-    "SPACES",
-    "WKT",
-    "call_function",
-    "resolve_function_name",
-]
+    "AT_TIME_ZONE", "CIRCLE", "EARTH", "EARTH_LOCATION", "FUNCTIONS", "LOCATION", "SPACES", "WKT",
+    "call_function", "resolve_function_name",
+]  # fmt: skip
 
 _GROUPS = (
     "numeric:NUMBERS", "numeric:ANGLES", "numeric:BITS", "casts:CHOICES", "casts:CASTS",

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 
+from ensue.functions.interpreter import compute_aggregate
 from ensue.functions.record import (
     CASE,
     CaseForm,
@@ -18,7 +19,7 @@ from ensue.functions.record import (
     define,
 )
 from ensue.ir.expression import Binary, Expr, FunctionCall, IsNull, Literal, Unary
-from ensue.ir.values import compare_equal, fit_int64, is_preferred, to_instant, to_number
+from ensue.ir.values import compare_equal, fit_int64, to_instant, to_number
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -146,23 +147,12 @@ def _distinct(left: Expr, right: Expr) -> Expr:
     return Unary("not", Binary("or", coalesce_to_false(Binary("=", left, right)), missing))
 
 
-def _unless_equal(value: Expr, other: Expr) -> Expr:
-    return FunctionCall(CASE, (Binary("=", value, other), Literal(None), value))
-
-
 def _extreme(name: str, side: str, sign: str) -> ScalarFunction:
-    def extreme(*values: object) -> object:
-        best = None
-        for value in values:
-            if value is not None and (best is None or is_preferred(side, value, best)):
-                best = value
-        return best
-
     # any number replaces NaN
     better = f"({{b}} {sign} {{a}} or {{a}} != {{a}})"
     return define(
         f"{name}(any, any...) -> shared",
-        extreme,
+        lambda *values: compute_aggregate(side, values),
         RoutineForm(name),
         FoldForm(f"({{b}} if (not {{a_known}}) or ({{b_known}} and {better}) else {{a}})"),
         sees_null=True,
@@ -183,7 +173,7 @@ CHOICES = (
         "nullif(any, any) -> first",
         lambda value, other: None if compare_equal(value, other) else value,
         RoutineForm("nullif"),
-        RewriteForm(_unless_equal),
+        RewriteForm(lambda value, other: FunctionCall(CASE, (Binary("=", value, other), Literal(None), value))),
         sees_null=True,
     ),
     define(

@@ -10,19 +10,8 @@ from operator import add, mul, sub
 from typing import Any
 
 from ensue.functions import call_function
-from ensue.ir.expression import (
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.values import (
     compare,
     compare_equal,
@@ -34,51 +23,51 @@ from ensue.ir.values import (
     to_number,
 )
 
-Lookup = Callable[[FieldRef | Aggregate], object]
+Lookup = Callable[[expression.FieldRef | expression.Aggregate], object]
 
 
 def evaluate(expr: Expr, lookup: Lookup) -> object:
     """Evaluates an expression, given the values of its fields and aggregates.
 
-    >>> price = FieldRef("a", "price")
-    >>> evaluate(Binary(">", price, Literal(3)), lambda _: 5)
+    >>> price = expression.FieldRef("a", "price")
+    >>> evaluate(expression.Binary(">", price, expression.Literal(3)), lambda _: 5)
     True
-    >>> evaluate(Binary(">", price, Literal(3)), lambda _: None) is None
+    >>> evaluate(expression.Binary(">", price, expression.Literal(3)), lambda _: None) is None
     True
     """
     match expr:
-        case Literal():
+        case expression.Literal():
             return normalize_constant(expr.value)
-        case FieldRef() | Aggregate():
+        case expression.FieldRef() | expression.Aggregate():
             return lookup(expr)
-        case Unary(operator=operator, operand=operand):
+        case expression.Unary(operator=operator, operand=operand):
             return _unary(operator, evaluate(operand, lookup))
-        case Binary(operator="and", left=left, right=right):
+        case expression.Binary(operator="and", left=left, right=right):
             return evaluate_and(evaluate(left, lookup), evaluate(right, lookup))
-        case Binary(operator="or", left=left, right=right):
+        case expression.Binary(operator="or", left=left, right=right):
             return evaluate_or(evaluate(left, lookup), evaluate(right, lookup))
-        case Binary(operator=operator, left=left, right=right):
+        case expression.Binary(operator=operator, left=left, right=right):
             return evaluate_binary(operator, evaluate(left, lookup), evaluate(right, lookup))
-        case IsNull(operand=operand, negated=negated):
+        case expression.IsNull(operand=operand, negated=negated):
             return (evaluate(operand, lookup) is None) != negated
-        case In(operand=operand, options=options, negated=negated):
+        case expression.In(operand=operand, options=options, negated=negated):
             value = evaluate(operand, lookup)
             result: object = False
             for option in options:
                 result = evaluate_or(result, compare_equal(value, evaluate(option, lookup)))
             return _negate(result) if negated else result
-        case Between(operand=operand, low=low, high=high, negated=negated):
+        case expression.Between(operand=operand, low=low, high=high, negated=negated):
             value = evaluate(operand, lookup)
             inside = evaluate_and(
                 compare(">=", value, evaluate(low, lookup)), compare("<=", value, evaluate(high, lookup))
             )
             return _negate(inside) if negated else inside
-        case Like(operand=operand, pattern=pattern, negated=negated):
+        case expression.Like(operand=operand, pattern=pattern, negated=negated):
             value = evaluate(operand, lookup)
             if value is None:
                 return None
             return (compile_like(pattern).fullmatch(str(value)) is not None) != negated
-        case FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             return call_function(function, [evaluate(a, lookup) for a in arguments])
 
 
@@ -301,21 +290,11 @@ def compute_percentile(values: Sequence[float], percent: float) -> float:
 
 # Names of aggregates in other systems, and ours.
 AGGREGATE_ALIASES = {
-    "mean": "avg",
-    "first_value": "first",
-    "last_value": "last",
-    "arbitrary": "any_value",
-    "stddev_samp": "stddev",
-    "std": "stddev",
-    "var_samp": "variance",
-    "approx_count_distinct": "count_distinct",
-    "listagg": "string_agg",
-    "group_concat": "string_agg",
-    "every": "bool_and",
-    "logical_and": "bool_and",
-    "some": "bool_or",
-    "logical_or": "bool_or",
-}
+    "mean": "avg", "first_value": "first", "last_value": "last", "arbitrary": "any_value",
+    "stddev_samp": "stddev", "std": "stddev", "var_samp": "variance",
+    "approx_count_distinct": "count_distinct", "listagg": "string_agg", "group_concat": "string_agg",
+    "every": "bool_and", "logical_and": "bool_and", "some": "bool_or", "logical_or": "bool_or",
+}  # fmt: skip
 
 
 def compute_variance(values: Sequence[float], *, whole: bool, root: bool) -> float | None:

@@ -38,10 +38,6 @@ def _number(kinds: Sequence[ValueKind]) -> ValueKind | None:
     return ValueKind.FLOAT if kinds[0].numeric or kinds[0] is ValueKind.NULL else None
 
 
-def _average(kinds: Sequence[ValueKind]) -> ValueKind | None:
-    return ValueKind.DURATION if kinds[0] is ValueKind.DURATION else _number(kinds)
-
-
 def _sum(kinds: Sequence[ValueKind]) -> ValueKind | None:
     if kinds[0] in (ValueKind.INTEGER, ValueKind.DURATION, ValueKind.NULL):
         return kinds[0]
@@ -53,20 +49,12 @@ def _check_ordered(kinds: Sequence[ValueKind]) -> ValueKind | None:
     return None if kinds[-1] in _WITHOUT_ORDER else kinds[0]
 
 
-def _get_first_kind(kinds: Sequence[ValueKind]) -> ValueKind | None:
-    return kinds[0]
-
-
 def _truth(kinds: Sequence[ValueKind]) -> ValueKind | None:
     return ValueKind.BOOLEAN if kinds[0] in (ValueKind.BOOLEAN, ValueKind.NULL) else None
 
 
 def _text(kinds: Sequence[ValueKind]) -> ValueKind | None:
     return ValueKind.STRING if all(k in (ValueKind.STRING, ValueKind.NULL) for k in kinds) else None
-
-
-def _percentile(kinds: Sequence[ValueKind]) -> ValueKind | None:
-    return _number(kinds) if kinds[1].numeric else None
 
 
 # --- implementations
@@ -107,10 +95,12 @@ def _collect_list(rows: Rows) -> list[object] | None:
 ROW_AGGREGATES = (
     RowAggregateFunction("count", 0, lambda _: ValueKind.INTEGER, _count, optional=1),
     RowAggregateFunction("sum", 1, _sum, _plain("sum")),
-    RowAggregateFunction("avg", 1, _average, _plain("avg"), ("mean",)),
+    RowAggregateFunction(
+        "avg", 1, lambda kinds: kinds[0] if kinds[0] is ValueKind.DURATION else _number(kinds), _plain("avg"), ("mean",)
+    ),
     RowAggregateFunction("min", 1, _check_ordered, _plain("min")),
     RowAggregateFunction("max", 1, _check_ordered, _plain("max")),
-    RowAggregateFunction("any_value", 1, _get_first_kind, _plain("any_value"), ("arbitrary",)),
+    RowAggregateFunction("any_value", 1, lambda kinds: kinds[0], _plain("any_value"), ("arbitrary",)),
     RowAggregateFunction("array_agg", 1, lambda _: ValueKind.OTHER, _collect_list, ("collect_list", "list")),
     RowAggregateFunction(
         "string_agg", 1, _text, _concat_texts, ("listagg", "group_concat"), optional=1, constants=(1,)
@@ -122,7 +112,9 @@ ROW_AGGREGATES = (
     RowAggregateFunction("variance", 1, _number, _plain("variance"), ("var_samp",)),
     RowAggregateFunction("var_pop", 1, _number, _plain("var_pop")),
     RowAggregateFunction("median", 1, _number, _plain("percentile", 50.0)),
-    RowAggregateFunction("percentile", 2, _percentile, _percent, constants=(1,)),
+    RowAggregateFunction(
+        "percentile", 2, lambda kinds: _number(kinds) if kinds[1].numeric else None, _percent, constants=(1,)
+    ),
     RowAggregateFunction("mode", 1, _check_ordered, _plain("mode")),
     RowAggregateFunction("product", 1, _number, _plain("product")),
     RowAggregateFunction("bool_and", 1, _truth, _plain("bool_and"), ("every", "logical_and")),

@@ -22,19 +22,7 @@ from ensue.functions.record import (
     ScalarFunction,
     define,
 )
-from ensue.geo.geometry import (
-    ConvexHull,
-    Shape,
-    build_hull,
-    compute_centroid,
-    compute_distance,
-    compute_point_distance,
-    do_overlap,
-    is_inside,
-    is_valid_point,
-    locate_event,
-    unwrap_polygons,
-)
+from ensue.geo import geometry
 from ensue.geo.wkt import Circle, Point, Points, Polygons, read_points, read_wkt
 from ensue.ir.values import to_number
 
@@ -51,14 +39,14 @@ def get_earth_variant(function: str) -> str:
 def _define_constructors(space: str) -> tuple[ScalarFunction, ...]:
     """Defines the constructors of locations, in the plane or on the earth."""
 
-    def point(x: object, y: object) -> ConvexHull | None:
+    def point(x: object, y: object) -> geometry.ConvexHull | None:
         at = float(to_number(x)), float(to_number(y))
-        return locate_event((at,), space)
+        return geometry.locate_event((at,), space)
 
-    def locate(written: object, y: object = None) -> ConvexHull | None:
+    def locate(written: object, y: object = None) -> geometry.ConvexHull | None:
         match written:
             case str() | bytes():
-                return locate_event(_points(written), space)
+                return geometry.locate_event(_points(written), space)
             case _:
                 return point(written, y)
 
@@ -86,15 +74,15 @@ def _circle(*numbers: object) -> Circle:
 
 
 @lru_cache(maxsize=256)
-def _parse_constant(text: str) -> ConvexHull | Shape | None:
+def _parse_constant(text: str) -> geometry.ConvexHull | geometry.Shape | None:
     """Parses a constant: a region, or points that stand for their hull."""
-    geometry = read_wkt(text)
-    return build_hull(geometry.points) if isinstance(geometry, Points) else geometry
+    parsed = read_wkt(text)
+    return geometry.build_hull(parsed.points) if isinstance(parsed, Points) else parsed
 
 
 @lru_cache(maxsize=256)
 def _unwrap(polygons: Polygons) -> Polygons:
-    return unwrap_polygons(polygons)
+    return geometry.unwrap_polygons(polygons)
 
 
 def _define_measures(space: str) -> tuple[ScalarFunction, ...]:
@@ -102,40 +90,45 @@ def _define_measures(space: str) -> tuple[ScalarFunction, ...]:
 
     prefix = "" if space == "plane" else EARTH
 
-    def unwrap(p: ConvexHull | Shape) -> ConvexHull | Shape:
+    def unwrap(p: geometry.ConvexHull | geometry.Shape) -> geometry.ConvexHull | geometry.Shape:
         return _unwrap(p) if space == "earth" and isinstance(p, Polygons) else p
 
-    def is_valid(p: ConvexHull | Shape | None) -> bool:
+    def is_valid(p: geometry.ConvexHull | geometry.Shape | None) -> bool:
         """Whether it is a valid location in this space."""
         return p is not None and (
-            not isinstance(p, ConvexHull) or all(is_valid_point(corner, space) for corner in p.corners)
+            not isinstance(p, geometry.ConvexHull)
+            or all(geometry.is_valid_point(corner, space) for corner in p.corners)
         )
 
-    def to_hull(p: ConvexHull | Shape) -> ConvexHull:
+    def to_hull(p: geometry.ConvexHull | geometry.Shape) -> geometry.ConvexHull:
         assert not isinstance(p, Circle)  # the analyzer rejects circles here
-        if isinstance(p, ConvexHull):
+        if isinstance(p, geometry.ConvexHull):
             return p
-        hull = build_hull(sum(p.rings, ()))
+        hull = geometry.build_hull(sum(p.rings, ()))
         assert hull is not None
         return hull
 
-    def in_order(p: ConvexHull | Shape, q: ConvexHull | Shape) -> tuple[ConvexHull | Shape, ConvexHull]:
+    def in_order(
+        p: geometry.ConvexHull | geometry.Shape, q: geometry.ConvexHull | geometry.Shape
+    ) -> tuple[geometry.ConvexHull | geometry.Shape, geometry.ConvexHull]:
         p, q = unwrap(p), unwrap(q)
-        if not isinstance(q, ConvexHull):
+        if not isinstance(q, geometry.ConvexHull):
             p, q = q, p
-        assert isinstance(q, ConvexHull)
+        assert isinstance(q, geometry.ConvexHull)
         return p, q
 
-    def hull(*parts: ConvexHull | Shape | None) -> ConvexHull | None:
+    def hull(*parts: geometry.ConvexHull | geometry.Shape | None) -> geometry.ConvexHull | None:
         known = [to_hull(unwrap(p)).corners for p in parts if p is not None and is_valid(p)]
         if space == "earth" and known:  # shift longitudes to the revolution nearest to the first
             first = known[0][0][0]
             turns = [360.0 * floor((first - corners[0][0]) / 360.0 + 0.5) for corners in known]
             known = [tuple((x + turn, y) for x, y in corners) for corners, turn in zip(known, turns, strict=True)]
-        return build_hull(corner for corners in known for corner in corners)
+        return geometry.build_hull(corner for corners in known for corner in corners)
 
-    def centroid_distance(p: ConvexHull | Shape, q: ConvexHull | Shape) -> float:
-        return compute_point_distance(compute_centroid(unwrap(p), space), compute_centroid(unwrap(q), space), space)
+    def centroid_distance(p: geometry.ConvexHull | geometry.Shape, q: geometry.ConvexHull | geometry.Shape) -> float:
+        return geometry.compute_point_distance(
+            geometry.compute_centroid(unwrap(p), space), geometry.compute_centroid(unwrap(q), space), space
+        )
 
     number = SPACES.index(space)
     met, within = (
@@ -162,21 +155,21 @@ def _define_measures(space: str) -> tuple[ScalarFunction, ...]:
         relation(
             "inside",
             "(place, place) -> boolean",
-            lambda q, p: is_inside(to_hull(unwrap(q)), unwrap(p), space),
+            lambda q, p: geometry.is_inside(to_hull(unwrap(q)), unwrap(p), space),
             within,
             f"(1 if points_inside{of_hulls} else 0)",
         ),
         relation(
             "overlaps",
             "(place, place) -> boolean",
-            lambda p, q: do_overlap(*in_order(p, q), space),
+            lambda p, q: geometry.do_overlap(*in_order(p, q), space),
             met,
             f"(1 if points_overlap{of_hulls} else 0)",
         ),
         relation(
             "distance",
             "(place, place) -> float",
-            lambda p, q: compute_distance(*in_order(p, q), space),
+            lambda p, q: geometry.compute_distance(*in_order(p, q), space),
             far,
             f"points_distance{of_hulls}",
         ),

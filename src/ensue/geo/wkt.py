@@ -173,7 +173,7 @@ def format_wkt(geometry: Geometry) -> str:
     """Formats a geometry exactly; equal geometries have equal texts."""
     match geometry:
         case Circle(x, y, radius):
-            return f"CIRCLE ({_format_number(x)} {_format_number(y)}, {_format_number(radius)})"
+            return f"CIRCLE ({format_number(x)} {format_number(y)}, {format_number(radius)})"
         case Points(()):
             return "POINT EMPTY"
         case Points((point,)):
@@ -195,8 +195,13 @@ def _format_polygon(polygon: tuple[Ring, ...]) -> str:
 
 
 def _list(points: tuple[Point, ...]) -> str:
-    return f"({', '.join(f'{_format_number(x)} {_format_number(y)}' for x, y in points)})"
+    return f"({', '.join(f'{format_number(x)} {format_number(y)}' for x, y in points)})"
 
 
-def _format_number(number: float) -> str:
+def format_number(number: float) -> str:
+    """Formats a number without `.0`.
+
+    >>> format_number(3.0), format_number(0.1), format_number(1e30)
+    ('3', '0.1', '1e+30')
+    """
     return repr(number + 0.0).removesuffix(".0")

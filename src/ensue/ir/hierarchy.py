@@ -107,15 +107,6 @@ class Hierarchy(TextRepr):
         """All defined event types, including unused ones."""
         return (*(definition.name for definition in self.definitions), *self.unused)
 
-    def levels(self) -> dict[str, int]:
-        """Returns the height of each defined event type above the raw events, from 1."""
-        levels: dict[str, int] = {}
-        for definition in self.definitions:
-            levels[definition.name] = 1 + max(
-                (levels.get(name, 0) for name in get_pattern_types(definition.query)), default=0
-            )
-        return levels
-
 
 def get_layer_name(label: str) -> str:
     """Returns the layer name of one of several top queries."""

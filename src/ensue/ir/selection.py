@@ -100,3 +100,8 @@ def convert_length(length: ByTime | ByUnits) -> timedelta | int | float:
             return timedelta(microseconds=nanoseconds / 1_000)
         case ByUnits(amount=amount):
             return amount
+
+
+def get_amount(length: ByTime | ByUnits) -> int | float:
+    """Returns a length as a number: of nanoseconds, or of units of a numeric time column."""
+    return length.nanoseconds if isinstance(length, ByTime) else length.amount

@@ -5,37 +5,10 @@ from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
 
-from ensue.ir.expression import (
-    Aggregate,
-    Between,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression, traits
+from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom, Kleene, LoopExit, MaxGap, Not, OperatorCall, Pattern, Repeat
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_input,
-    is_list,
-    is_loop,
-    is_negation,
-    is_operator_call,
-    is_optional,
-    is_repetition,
-    is_then,
-    replace_parts,
-)
 
 Item = TypeVar("Item")
 
@@ -56,13 +29,13 @@ def cache_on_node(find: Callable[[Pattern], Iterable[Item]]) -> Callable[[Patter
 
 def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """Applies `change` to every node, the inner ones first. Unchanged nodes keep their cached facts."""
-    parts = get_parts(pattern)
+    parts = traits.get_parts(pattern)
     changed = tuple(rewrite_pattern(part, change) for part in parts)
     if any(new is not old for new, old in zip(changed, parts, strict=True)):
-        pattern = replace_parts(pattern, changed)
-    if is_repetition(pattern) and pattern.until is not None:
+        pattern = traits.replace_parts(pattern, changed)
+    if traits.is_repetition(pattern) and pattern.until is not None:
         until = rewrite_pattern(pattern.until, change)
-        assert is_negation(until)
+        assert traits.is_negation(until)
         pattern = pattern if until is pattern.until else replace(pattern, until=until)
     return change(pattern)
 
@@ -70,12 +43,12 @@ def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> P
 @cache_on_node
 def iterate_atoms(pattern: Pattern) -> Iterator[Atom]:
     """Yields every atom in the order of the text, including negated ones and UNTIL."""
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern
         return
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_atoms(part)
-    if is_repetition(pattern) and pattern.until is not None:
+    if traits.is_repetition(pattern) and pattern.until is not None:
         yield from iterate_atoms(pattern.until)
 
 
@@ -87,20 +60,20 @@ def iterate_positive_atoms(pattern: Pattern) -> Iterator[Atom]:
     >>> [a.variable for a in iterate_positive_atoms(Seq((Atom("A", "a"), Not(Atom("B", "b")))))]
     ['a']
     """
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern
-    elif not is_negation(pattern):
-        for part in get_parts(pattern):
+    elif not traits.is_negation(pattern):
+        for part in traits.get_parts(pattern):
             yield from iterate_positive_atoms(part)
 
 
 @cache_on_node
 def iterate_negations(pattern: Pattern) -> Iterator[Not]:
     """Yields every outermost negation."""
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         yield pattern
         return
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_negations(part)
 
 
@@ -121,7 +94,7 @@ def get_kleene_variables(pattern: Pattern) -> dict[str, Kleene]:
 
 @cache_on_node
 def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
-    if is_loop(pattern):
+    if traits.is_loop(pattern):
         always = () if pattern.least == 0 else {*_iterate_once(pattern.part)}
         inside = {
             atom.variable: Kleene(atom, int(atom.variable in always), None) for atom in iterate_positive_atoms(pattern)
@@ -130,8 +103,8 @@ def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
         if first is not None:
             inside[first.variable] = Kleene(first, pattern.least, pattern.most)
         return inside.items()
-    lists = {pattern.atom.variable: pattern} if is_list(pattern) else {}
-    for part in get_parts(pattern):
+    lists = {pattern.atom.variable: pattern} if traits.is_list(pattern) else {}
+    for part in traits.get_parts(pattern):
         lists |= get_kleene_variables(part)
     return lists.items()
 
@@ -139,28 +112,28 @@ def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
 def get_first_atom(loop: Repeat) -> Atom | None:
     """Returns the atom that starts every iteration of a repeated group, if there is one."""
     first = loop.part
-    while get_form(first) is NodeForm.SEQUENCE:
-        first = get_parts(first)[0]
-    return first if is_event(first) else None
+    while traits.get_form(first) is traits.NodeForm.SEQUENCE:
+        first = traits.get_parts(first)[0]
+    return first if traits.is_event(first) else None
 
 
 @cache_on_node
 def iterate_subpatterns(pattern: Pattern) -> Iterator[Pattern]:
     """Yields a pattern and all parts in it, outer ones first."""
     yield pattern
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_subpatterns(part)
 
 
 def iterate_loop_exits(pattern: Pattern) -> Iterator[LoopExit]:
     """Yields the exit rules of Kleene variables and repeated groups."""
-    return (node.leave for node in iterate_subpatterns(pattern) if is_repetition(node))
+    return (node.leave for node in iterate_subpatterns(pattern) if traits.is_repetition(node))
 
 
 @cache_on_node
 def iterate_loops(pattern: Pattern) -> Iterator[Repeat]:
     """Yields the repeated groups, outer ones first."""
-    return filter(is_loop, iterate_subpatterns(pattern))
+    return filter(traits.is_loop, iterate_subpatterns(pattern))
 
 
 def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> bool:
@@ -173,26 +146,26 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
     >>> ends_greedily(Seq((a, b))), ends_greedily(Seq((b, Maybe(a)))), ends_greedily(Seq((b, a)))
     (True, True, False)
     """
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         return False
-    if is_repetition(pattern) and pattern.leave is LoopExit.GREEDY:
+    if traits.is_repetition(pattern) and pattern.leave is LoopExit.GREEDY:
         return True
 
     def is_bound(part: Pattern) -> bool:
         return any(bound is None or atom.variable in bound for atom in iterate_positive_atoms(part))
 
-    if get_form(pattern) is not NodeForm.SEQUENCE:
-        inner = get_parts(pattern)
-        if get_form(pattern) is NodeForm.CHOICE and any(map(is_bound, inner)):
+    if traits.get_form(pattern) is not traits.NodeForm.SEQUENCE:
+        inner = traits.get_parts(pattern)
+        if traits.get_form(pattern) is traits.NodeForm.CHOICE and any(map(is_bound, inner)):
             inner = tuple(filter(is_bound, inner))
         return any(
-            (is_bound(part) or is_optional(part) or is_repetition(part)) and ends_greedily(part, bound)
+            (is_bound(part) or traits.is_optional(part) or traits.is_repetition(part)) and ends_greedily(part, bound)
             for part in inner
         )
-    for part in reversed(get_parts(pattern)):
+    for part in reversed(traits.get_parts(pattern)):
         if ends_greedily(part, bound):
             return True
-        if not is_optional(part) if bound is None else is_bound(part):
+        if not traits.is_optional(part) if bound is None else is_bound(part):
             break
     return False
 
@@ -201,9 +174,9 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
 def iterate_strategies(pattern: Pattern) -> Iterator[Strategy]:
     """Yields the strategies that parts of a pattern declare themselves."""
     for node in iterate_subpatterns(pattern):
-        if is_then(node):
+        if traits.is_then(node):
             yield node.how
-        elif is_repetition(node) and node.inner is not None:
+        elif traits.is_repetition(node) and node.inner is not None:
             yield node.inner
 
 
@@ -218,24 +191,24 @@ def find_subset_variables(pattern: Pattern, strategy: Strategy) -> tuple[str, ..
     >>> find_subset_variables(Kleene(a, 1, None, inner=Strategy.PARTITION), Strategy.ANY)
     ()
     """
-    if is_repetition(pattern):
-        first = pattern.atom if is_list(pattern) else get_first_atom(pattern)
+    if traits.is_repetition(pattern):
+        first = pattern.atom if traits.is_list(pattern) else get_first_atom(pattern)
         if pattern.most is None and (pattern.inner or strategy) is Strategy.ANY and first:
             return (first.variable,)
-    return tuple(v for part in get_parts(pattern) for v in find_subset_variables(part, strategy))
+    return tuple(v for part in traits.get_parts(pattern) for v in find_subset_variables(part, strategy))
 
 
 @cache_on_node
 def iterate_untils(pattern: Pattern) -> Iterator[Not]:
     """Yields the UNTIL negations of loops."""
-    loops = filter(is_repetition, iterate_subpatterns(pattern))
+    loops = filter(traits.is_repetition, iterate_subpatterns(pattern))
     return (loop.until for loop in loops if loop.until is not None)
 
 
 def iterate_max_gaps(pattern: Pattern) -> Iterator[MaxGap]:
     """Yields the maximum gaps that parts of a pattern declare."""
     for node in iterate_subpatterns(pattern):
-        if (is_then(node) or is_repetition(node)) and node.pause is not None:
+        if (traits.is_then(node) or traits.is_repetition(node)) and node.pause is not None:
             yield node.pause
 
 
@@ -255,52 +228,56 @@ def iterate_aligned_variables(pattern: Pattern) -> Iterator[frozenset[str]]:
 
 
 def _iterate_once(pattern: Pattern) -> Iterator[str]:
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern.variable
-    elif get_form(pattern) in (NodeForm.SEQUENCE, NodeForm.TOGETHER):
-        for part in get_parts(pattern):
+    elif traits.get_form(pattern) in (traits.NodeForm.SEQUENCE, traits.NodeForm.TOGETHER):
+        for part in traits.get_parts(pattern):
             yield from _iterate_once(part)
 
 
 @cache_on_node
 def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
-    """Yields the variables of events that every match binds."""
-    if is_optional(pattern):
+    """Yields the variables of events and results that every match binds, a result after its inputs."""
+    if traits.is_optional(pattern):
         return
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST:
+    match traits.get_form(pattern):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST:
             yield from (atom.variable for atom in iterate_positive_atoms(pattern))
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.LOOP:
-            for part in get_parts(pattern):
+        case traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER | traits.NodeForm.RESULT | traits.NodeForm.LOOP:
+            for part in traits.get_parts(pattern):
                 yield from iterate_certain_variables(part)
-        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.ABSENCE:
+            if traits.is_operator_call(pattern):
+                yield pattern.variable
+        case traits.NodeForm.CHOICE | traits.NodeForm.OPTION | traits.NodeForm.ABSENCE:
             return
 
 
-def get_first_field(pattern: Pattern, variable: str, name: str) -> FieldRef:
+def get_first_field(pattern: Pattern, variable: str, name: str) -> expression.FieldRef:
     """Returns the field of a variable's only or first event."""
     several = variable in get_kleene_variables(pattern)
-    return FieldRef(variable, name, EventPosition.NTH if several else EventPosition.ONLY)
+    return expression.FieldRef(
+        variable, name, expression.EventPosition.NTH if several else expression.EventPosition.ONLY
+    )
 
 
 @cache_on_node
 def iterate_operator_calls(pattern: Pattern) -> Iterator[OperatorCall]:
     """Yields the calls of user-defined operators, inputs first."""
-    for part in get_parts(pattern):
+    for part in traits.get_parts(pattern):
         yield from iterate_operator_calls(part)
-    if is_operator_call(pattern):
+    if traits.is_operator_call(pattern):
         yield pattern
 
 
 @cache_on_node
 def iterate_bound_variables(pattern: Pattern) -> Iterator[str]:
     """Yields the variables of a match, events and results, in the order of the text."""
-    if is_event(pattern):
+    if traits.is_event(pattern):
         yield pattern.variable
-    elif not is_negation(pattern):
-        for part in get_parts(pattern):
+    elif not traits.is_negation(pattern):
+        for part in traits.get_parts(pattern):
             yield from iterate_bound_variables(part)
-        if is_operator_call(pattern):
+        if traits.is_operator_call(pattern):
             yield pattern.variable
 
 
@@ -310,8 +287,8 @@ def map_results_to_events(pattern: Pattern) -> dict[str, str]:
     for call in iterate_operator_calls(pattern):
         if len(call.inputs) == 1:
             operand = call.inputs[0]
-            assert is_input(operand)
-            if is_event(operand) or operand.variable in sources:
+            assert traits.is_input(operand)
+            if traits.is_event(operand) or operand.variable in sources:
                 sources[call.variable] = sources.get(operand.variable, operand.variable)
     return sources
 
@@ -319,38 +296,38 @@ def map_results_to_events(pattern: Pattern) -> dict[str, str]:
 def get_operands(expr: Expr) -> tuple[Expr, ...]:
     """Returns the direct operands of an expression."""
     match expr:
-        case Literal() | FieldRef():
+        case expression.Literal() | expression.FieldRef():
             return ()
-        case Aggregate(argument=argument):
+        case expression.Aggregate(argument=argument):
             return () if argument is None else (argument,)
-        case Unary(operand=operand) | IsNull(operand=operand) | Like(operand=operand):
+        case expression.Unary(operand=operand) | expression.IsNull(operand=operand) | expression.Like(operand=operand):
             return (operand,)
-        case Binary(left=left, right=right):
+        case expression.Binary(left=left, right=right):
             return (left, right)
-        case In(operand=operand, options=options):
+        case expression.In(operand=operand, options=options):
             return (operand, *options)
-        case Between(operand=operand, low=low, high=high):
+        case expression.Between(operand=operand, low=low, high=high):
             return (operand, low, high)
-        case FunctionCall(arguments=arguments):
+        case expression.FunctionCall(arguments=arguments):
             return arguments
 
 
 def replace_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """Returns the same expression with other operands."""
     match expr:
-        case Literal() | FieldRef():
+        case expression.Literal() | expression.FieldRef():
             return expr
-        case Aggregate():
+        case expression.Aggregate():
             return replace(expr, argument=new[0] if new else None)
-        case Unary() | IsNull() | Like():
+        case expression.Unary() | expression.IsNull() | expression.Like():
             return replace(expr, operand=new[0])
-        case Binary():
+        case expression.Binary():
             return replace(expr, left=new[0], right=new[1])
-        case In():
+        case expression.In():
             return replace(expr, operand=new[0], options=new[1:])
-        case Between():
+        case expression.Between():
             return replace(expr, operand=new[0], low=new[1], high=new[2])
-        case FunctionCall():
+        case expression.FunctionCall():
             return replace(expr, arguments=new)
 
 
@@ -366,9 +343,9 @@ def iterate_nodes(expr: Expr) -> Iterator[Expr]:
         yield from iterate_nodes(operand)
 
 
-def iterate_references(expr: Expr) -> Iterator[FieldRef | Aggregate]:
+def iterate_references(expr: Expr) -> Iterator[expression.FieldRef | expression.Aggregate]:
     """Yields the aggregates, and the fields outside aggregates."""
-    if isinstance(expr, FieldRef | Aggregate):
+    if isinstance(expr, expression.FieldRef | expression.Aggregate):
         yield expr
         return
     for operand in get_operands(expr):
@@ -393,8 +370,8 @@ _STRAIGHT = 16  # longer chains are balanced trees
 def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
     """Combines the operands: left-deep if there are few, as a balanced tree if there are many.
 
-    >>> a, b, c = Literal(True), Literal(False), Literal(None)
-    >>> build_chain("or", [a, b, c]) == Binary("or", Binary("or", a, b), c)
+    >>> a, b, c = expression.Literal(True), expression.Literal(False), expression.Literal(None)
+    >>> build_chain("or", [a, b, c]) == expression.Binary("or", expression.Binary("or", a, b), c)
     True
     """
     if len(operands) > _STRAIGHT:
@@ -410,13 +387,13 @@ def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
 def flatten_chain(operator: str, expr: Expr) -> list[Expr]:
     """Returns the operands of a chain, regardless of its shape.
 
-    >>> len(flatten_chain("or", build_chain("or", [Literal(n) for n in range(40)])))
+    >>> len(flatten_chain("or", build_chain("or", [expression.Literal(n) for n in range(40)])))
     40
     """
-    if isinstance(expr, Binary) and expr.operator == operator:
+    if isinstance(expr, expression.Binary) and expr.operator == operator:
         return flatten_chain(operator, expr.left) + flatten_chain(operator, expr.right)
     return [expr]
 
 
-def _combine(operator: str, left: Expr, right: Expr) -> Binary:
-    return Binary(operator, left, right, left.span.to(right.span) if left.span else None)
+def _combine(operator: str, left: Expr, right: Expr) -> expression.Binary:
+    return expression.Binary(operator, left, right, left.span.to(right.span) if left.span else None)

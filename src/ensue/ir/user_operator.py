@@ -250,7 +250,8 @@ def operator(
     >>> dedup.parameters
     ('period',)
     """
-    _check_name(name)
+    if not name.isidentifier() or keyword.iskeyword(name) or name.upper() in (*GROUPS, "NOT"):
+        raise OperatorError(f"{name!r} cannot be the name of an operator: patterns use it as name(A a, B b)")
     if over not in [o.value for o in OperatorInputs]:
         raise OperatorError(f"operator {name}: over={over!r} must be 'pair', 'each' or 'repeat'")
     if order not in ("sequence", "any"):
@@ -295,11 +296,6 @@ def _find_reads(over: OperatorInputs, q: Function | None, f: Function | None) ->
         frozenset(name for function in (of_q, of_f) for name in next(iter(function[k:]), ()))
         for k in range(over.inputs)
     )
-
-
-def _check_name(name: str) -> None:
-    if not name.isidentifier() or keyword.iskeyword(name) or name.upper() in (*GROUPS, "NOT"):
-        raise OperatorError(f"{name!r} cannot be the name of an operator: patterns use it as name(A a, B b)")
 
 
 def _get_parameters(name: str, which: str, function: Function | None, events: int) -> tuple[tuple[str, ...], int]:

@@ -156,7 +156,7 @@ def _comparable(left: object, right: object) -> tuple[Any, Any]:
 # --- durations as text: `5 minutes`, `12 h`, `500 ms`
 
 # The length in nanoseconds and the accepted spellings; the first one is printed.
-_UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
+UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (604_800_000_000_000, ("week", "weeks", "w")),
     (86_400_000_000_000, ("day", "days", "d")),
     (3_600_000_000_000, ("hour", "hours", "hr", "hrs", "h")),
@@ -166,7 +166,7 @@ _UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1_000, ("microsecond", "microseconds", "micros", "us", "µs", "μs")),
     (1, ("nanosecond", "nanoseconds", "nanos", "ns")),
 )
-_LENGTH = {spelling: length for length, spellings in _UNITS for spelling in spellings}
+_LENGTH = {spelling: length for length, spellings in UNITS for spelling in spellings}
 _CALENDAR = ("month", "months", "year", "years", "quarter", "quarters")
 _MOST = 9.2e18  # nanoseconds that fit into a signed 64-bit integer
 
@@ -217,7 +217,7 @@ def format_duration(length: int) -> str:
     ('90 seconds', '-1 microsecond')
     """
     size, name = next(
-        ((size, names[0]) for size, names in _UNITS if length and length % size == 0), (1_000_000_000, "second")
+        ((size, names[0]) for size, names in UNITS if length and length % size == 0), (1_000_000_000, "second")
     )
     count = length // size
     return f"{count} {name}" if abs(count) == 1 else f"{count} {name}s"

@@ -8,31 +8,191 @@ from typing import Any, Self, TypeAlias, TypeVar
 from ensue.analyzer.query import check_structure
 from ensue.brief_tracebacks import shorten_class_tracebacks, shorten_tracebacks
 from ensue.errors import QueryError
-from ensue.ir.expression import Binary, FieldRef, Literal
-from ensue.ir.pattern import And, Atom, LoopExit, MaxGap, Not, Or, Pattern
-from ensue.ir.query import Equivalence, Limit, Query, ResultModifiers, ReturnItem
-from ensue.ir.selection import (
-    AfterMatch,
-    ByEvents,
-    ByTime,
-    ByUnits,
-    Choose,
-    MatchChoice,
-    MatchOrder,
-    SkipTarget,
-    Strategy,
-    Window,
-    convert_length,
+from ensue.ir import selection, traversal
+from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, Literal
+from ensue.ir.pattern import (
+    UNTIL,
+    And,
+    Atom,
+    Interval,
+    Kleene,
+    LoopExit,
+    MaxGap,
+    Maybe,
+    Not,
+    Or,
+    Pattern,
+    Repeat,
+    Seq,
+    Then,
 )
-from ensue.ir.traits import build_group
-from ensue.ir.traversal import iterate_atoms
+from ensue.ir.query import Equivalence, Limit, Query, ResultModifiers, ReturnItem
+from ensue.ir.traits import NodeForm, build_group, get_form, get_parts, is_event, is_negation, is_optional, is_sequence
 from ensue.notebook_repr import TextRepr
-from ensue.parser.builder_ir import BuilderStep, LoopSpec, StepCondition, build_pattern, build_until, index_condition
 from ensue.printing.pattern_printer import format_pattern
 
 Length = str | timedelta | int | float
 Part: TypeAlias = "str | PatternBuilder"
 Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSpec:
+    """How often a step repeats, and how one repetition follows another."""
+
+    least: int
+    most: int | None
+    inner: selection.Strategy = selection.Strategy.NEXT
+    pause: MaxGap | None = None
+    leave: LoopExit = LoopExit.FORK
+    until: Not | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderStep:
+    """One step of a pattern: an event, or a group of steps."""
+
+    part: Pattern
+    how: selection.Strategy | None = None  # how it follows the previous step; None: it is the first
+    negated: bool = False
+    pause: MaxGap | None = None
+    loop: LoopSpec | None = None
+    optional: bool = False
+
+    @property
+    def about(self) -> str | None:
+        """The variable that field names without a prefix refer to."""
+        return self.part.variable if is_event(self.part) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCondition:
+    """A condition, and the variable it applies to: each of its events, if it repeats."""
+
+    expr: Expr
+    about: str | None = None
+
+
+def build_pattern(steps: Sequence[BuilderStep]) -> Pattern:
+    """Builds the pattern of a list of steps."""
+    return build_group(Seq, [_build_part(step, steps[:index]) for index, step in enumerate(steps)])
+
+
+def _build_part(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
+    if step.negated:
+        return _build_absence(step, before)
+    part = step.part if step.loop is None else _build_loop(step.part, step.loop, step.optional)
+    if step.optional and not (step.loop is not None and step.loop.least <= 1):
+        part = part if get_form(part) is NodeForm.OPTION else Maybe(part)
+    if step.how is None or (step.how is selection.Strategy.ANY and not _needs_word(part, step, before)):
+        return part
+    return Then(part, step.how, step.pause)
+
+
+def _needs_word(part: Pattern, step: BuilderStep, before: Sequence[BuilderStep]) -> bool:
+    """Whether THEN ANY differs from a comma, which more structures support.
+
+    A part that may be the first of its group would follow as the group does. A negation before an
+    optional part would also apply if that is missing, and one at an edge of the part up to the
+    next part.
+    """
+    first = all(is_optional(_build_part(earlier, ())) for earlier in before if not earlier.negated)
+    guarded = bool(before) and before[-1].negated and is_optional(part)
+    edges = is_sequence(part) and any(map(is_negation, get_parts(part)))
+    return step.pause is not None or first or guarded or edges
+
+
+def _build_loop(part: Pattern, loop: LoopSpec, optional: bool) -> Pattern:
+    least = 0 if optional and loop.least == 1 else loop.least
+    plain = loop.inner is selection.Strategy.ANY and loop.pause is None
+    inner = None if plain else loop.inner
+    repeated = (
+        Kleene(part, least, loop.most, leave=loop.leave)
+        if is_event(part)
+        else Repeat(part, least, loop.most, loop.leave)
+    )
+    return replace(repeated, inner=inner, pause=loop.pause, until=loop.until)
+
+
+def _build_absence(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
+    if step.how is not None:
+        return Then(Not(step.part), step.how)
+    if step.pause is None:
+        return Not(step.part)
+    previous = next((earlier for earlier in reversed(before) if not earlier.negated), None)
+    if previous is None or previous.about is None:
+        raise QueryError(
+            ".within_previous(...) of an absence counts from the event before it, but that is a group here",
+            hint="give the times in the text of the query: !X x FROM b.end TO b.end + 5 minutes",
+        )
+    since = FieldRef(previous.about, "end", EventPosition.ONLY if previous.loop is None else EventPosition.LAST)
+    until = Binary("+", since, Literal(selection.convert_length(step.pause)))
+    return Not(step.part, interval=Interval(since, until))
+
+
+def build_until(part: Pattern, stop: Expr) -> tuple[Not, Expr]:
+    """Builds the event that ends a loop by a condition, and the condition on it."""
+    atoms_by_name = {atom.variable: atom for atom in traversal.iterate_atoms(part)}
+    referenced = {
+        reference.variable
+        for reference in traversal.iterate_references(stop)
+        if isinstance(reference, FieldRef)
+        and reference.at is EventPosition.ONLY
+        and reference.variable in atoms_by_name
+    }
+    if len(referenced) != 1:
+        raise QueryError(
+            ".until(...) needs one event of the loop, and it is not clear which one",
+            hint='as in .until("b.price > 3"); an event of another type: .until("u", "X")',
+        )
+    (variable,) = referenced
+
+    def renamed(field: FieldRef) -> FieldRef:
+        if field.variable == variable and field.at is EventPosition.ONLY:
+            return replace(field, variable=variable + UNTIL)
+        return field
+
+    return Not(Atom(atoms_by_name[variable].type, variable + UNTIL)), _replace_fields(stop, renamed)
+
+
+def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
+    """Writes `b[i].x` for `b.x` in a condition on b, if b has several events.
+
+    The same holds for variables that each round of its repeated group binds once.
+    """
+    if condition.about is None:
+        return condition.expr
+    indexed = _find_aligned(condition.about, pattern)
+    if condition.about in traversal.get_kleene_variables(pattern):
+        indexed |= {condition.about}
+
+    def index(field: FieldRef) -> FieldRef:
+        is_indexed = field.at is EventPosition.ONLY and field.variable in indexed
+        return replace(field, at=EventPosition.CURRENT) if is_indexed else field
+
+    return _replace_fields(condition.expr, index)
+
+
+def _find_aligned(variable: str, pattern: Pattern) -> frozenset[str]:
+    """Returns the variables that each round of the innermost loop around a variable binds once."""
+    variables: frozenset[str] = frozenset()
+    for loop, names in zip(traversal.iterate_loops(pattern), traversal.iterate_aligned_variables(pattern), strict=True):
+        if variable in {atom.variable for atom in traversal.iterate_atoms(loop)}:
+            negated = variable not in {atom.variable for atom in traversal.iterate_positive_atoms(loop)}
+            variables = names if negated or variable in names else frozenset()
+    return variables
+
+
+def _replace_fields(expr: Expr, change: Callable[[FieldRef], FieldRef]) -> Expr:
+    """Replaces the fields of an expression, except inside aggregates."""
+    match expr:
+        case Aggregate():
+            return expr
+        case FieldRef():
+            return change(expr)
+        case _:
+            inside = tuple(_replace_fields(operand, change) for operand in traversal.get_operands(expr))
+            return traversal.replace_operands(expr, inside)
 
 
 @shorten_class_tracebacks
@@ -60,31 +220,33 @@ class PatternBuilder(TextRepr):
 
     def then(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Appends the very next event of the partition; with `strict`, of the whole stream."""
-        how = Strategy.STRICT if strict else Strategy.PARTITION
+        how = selection.Strategy.STRICT if strict else selection.Strategy.PARTITION
         return self._append("then", part, type, how)
 
     def next(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Does the same as `then`, under Flink's name."""
-        how = Strategy.STRICT if strict else Strategy.PARTITION
+        how = selection.Strategy.STRICT if strict else selection.Strategy.PARTITION
         return self._append("next", part, type, how)
 
     def followed_by(self, part: "Part", type: str | None = None, /) -> Self:
         """Appends the next event that fits; other events may lie between."""
-        return self._append("followed_by", part, type, Strategy.NEXT)
+        return self._append("followed_by", part, type, selection.Strategy.NEXT)
 
     def followed_by_any(self, part: "Part", type: str | None = None, /) -> Self:
         """Appends any later event that fits, each in a separate match."""
-        return self._append("followed_by_any", part, type, Strategy.ANY)
+        return self._append("followed_by_any", part, type, selection.Strategy.ANY)
 
     def not_next(self, part: "Part", type: str | None = None, /) -> Self:
         """Requires that the very next event is no such event."""
-        return self._append("not_next", part, type, Strategy.PARTITION, negated=True)
+        return self._append("not_next", part, type, selection.Strategy.PARTITION, negated=True)
 
     def not_followed_by(self, part: "Part", type: str | None = None, /) -> Self:
         """Requires no such event up to the next part; at the end, up to the end of the window."""
         return self._append("not_followed_by", part, type, None, negated=True)
 
-    def _append(self, call: str, part: "Part", type: str | None, how: Strategy | None, negated: bool = False) -> Self:
+    def _append(
+        self, call: str, part: "Part", type: str | None, how: selection.Strategy | None, negated: bool = False
+    ) -> Self:
         step, conditions = _step(call, part, type, self._variables())
         steps = (*self.steps, replace(step, how=how, negated=negated))
         return replace(self, steps=steps, conditions=(*self.conditions, *conditions))
@@ -140,12 +302,12 @@ class PatternBuilder(TextRepr):
 
     def consecutive(self, *, strict: bool = False) -> Self:
         """Allows no other event of the partition (with `strict`, of the stream) in the loop."""
-        how = Strategy.STRICT if strict else Strategy.PARTITION
+        how = selection.Strategy.STRICT if strict else selection.Strategy.PARTITION
         return self._replace_loop("consecutive", inner=how)
 
     def allow_combinations(self) -> Self:
         """Allows the loop to skip events that would fit it."""
-        return self._replace_loop("allow_combinations", inner=Strategy.ANY)
+        return self._replace_loop("allow_combinations", inner=selection.Strategy.ANY)
 
     def until(self, what: str, type: str | None = None, /, **values: Any) -> Self:
         """Ends the loop at one of its events that fulfils a condition, or at another event.
@@ -233,7 +395,7 @@ class PatternBuilder(TextRepr):
                 f"it needs the newest event and '{of}' before it",
                 'as in .followed_by("b", "B").within("5 minutes", of="a")',
             )
-        most = Literal(convert_length(_pause("within", length)))
+        most = Literal(selection.convert_length(_pause("within", length)))
         ago = Binary("-", FieldRef(about, "end"), FieldRef(of, "start"))
         return replace(self, conditions=(*self.conditions, StepCondition(Binary("<=", ago, most), about)))
 
@@ -248,15 +410,15 @@ class PatternBuilder(TextRepr):
         """Sets where the next match may begin: "past last event", "to next event", "to first" or
         "to last" of a variable. With `order="start"`, the match that starts first wins.
         """
-        to = _parse_word("after_match", skip.removeprefix("skip "), SkipTarget)
-        if (variable is not None) != (to in (SkipTarget.FIRST, SkipTarget.LAST)):
+        to = _parse_word("after_match", skip.removeprefix("skip "), selection.SkipTarget)
+        if (variable is not None) != (to in (selection.SkipTarget.FIRST, selection.SkipTarget.LAST)):
             raise _error(
                 "after_match",
                 "'to first' and 'to last' need a variable, and the others take none",
                 'as in .after_match("to first", "b")',
             )
-        order_ = _parse_word("after_match", order, MatchOrder)
-        return self._clause("after_match", after=AfterMatch(to, variable, order_))
+        order_ = _parse_word("after_match", order, selection.MatchOrder)
+        return self._clause("after_match", after=selection.AfterMatch(to, variable, order_))
 
     def returns(self, *columns: str, **named: str) -> Self:
         """Sets the columns: `returns("a.price", low="min(b.price)")`, or "EXISTS"."""
@@ -347,7 +509,7 @@ class PatternBuilder(TextRepr):
 
     def choose(self, which: str, /) -> Self:
         """Chooses among the matches that share their last event: "latest" or "once"."""
-        return self._clause("choose", choose=Choose(_parse_word("choose", which, MatchChoice)))
+        return self._clause("choose", choose=selection.Choose(_parse_word("choose", which, selection.MatchChoice)))
 
     def named(self, name: str, /) -> Self:
         """Names the query and the complex events that it emits: `EVENT name AS ...`."""
@@ -392,7 +554,7 @@ class PatternBuilder(TextRepr):
     def _variables(self) -> list[str]:
         ends = [s.loop.until for s in self.steps if s.loop is not None and s.loop.until]
         parts = [*(step.part for step in self.steps), *ends]
-        return [atom.variable for part in parts for atom in iterate_atoms(part)]
+        return [atom.variable for part in parts for atom in traversal.iterate_atoms(part)]
 
     def __str__(self) -> str:
         return self.text
@@ -441,7 +603,7 @@ def _combine(call: str, kind: type[And] | type[Or], parts: tuple["Part", ...]) -
     conditions: list[StepCondition] = []
     for part in parts:
         step, step_conditions = _step(call, part, None, taken)
-        taken += [atom.variable for atom in iterate_atoms(step.part)]
+        taken += [atom.variable for atom in traversal.iterate_atoms(step.part)]
         operands.append(step.part)
         conditions += step_conditions
     return PatternBuilder((BuilderStep(build_group(kind, operands)),), tuple(conditions))
@@ -463,7 +625,7 @@ def _step(call: str, part: "Part", type: str | None, taken: list[str]) -> tuple[
         )
     else:
         step, conditions = BuilderStep(part.pattern), part.conditions
-    for atom in iterate_atoms(step.part):
+    for atom in traversal.iterate_atoms(step.part):
         if atom.variable in taken:
             problem = f"two events are called '{atom.variable}'"
             raise _error(call, problem, "give one another name")
@@ -502,14 +664,14 @@ def _require_used(call: str, unused: list[str]) -> None:
         )
 
 
-def _window(call: str, length: object) -> Window:
+def _window(call: str, length: object) -> selection.Window:
     from ensue.parser.fragment_parser import read_window
 
     match length:
         case timedelta():
-            return ByTime(length // timedelta(microseconds=1) * 1_000)
+            return selection.ByTime(length // timedelta(microseconds=1) * 1_000)
         case int() | float() if not isinstance(length, bool):
-            return ByUnits(length)
+            return selection.ByUnits(length)
         case str():
             return _read(call, read_window, length)
         case _:
@@ -519,15 +681,14 @@ def _window(call: str, length: object) -> Window:
 
 def _pause(call: str, length: object) -> MaxGap:
     window = _window(call, length)
-    if isinstance(window, ByEvents):
+    if isinstance(window, selection.ByEvents):
         raise _error(call, "a number of events is not a length of time", 'as in "5 minutes"')
-    amount = window.nanoseconds if isinstance(window, ByTime) else window.amount
-    if amount <= 0:
+    if selection.get_amount(window) <= 0:
         raise _error(call, f"{length!r} is not longer than zero", 'as in "5 minutes"')
     return window
 
 
-Choices = TypeVar("Choices", SkipTarget, MatchOrder, MatchChoice)
+Choices = TypeVar("Choices", selection.SkipTarget, selection.MatchOrder, selection.MatchChoice)
 
 
 def _parse_word(call: str, word: object, choices: type[Choices]) -> Choices:

@@ -12,20 +12,8 @@ from ensue.functions.casts import CAST_FUNCTIONS, DECIMAL_TYPES, coalesce_to_fal
 from ensue.functions.datetime import LENGTHS, MONTHS, parse_unit
 from ensue.functions.interpreter import AGGREGATE_ALIASES
 from ensue.functions.record import CASE
-from ensue.ir.expression import (
-    AGGREGATES,
-    MATCHES,
-    Aggregate,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.traversal import iterate_references
 
 Arguments = Sequence[Expr]
@@ -35,7 +23,7 @@ Builder = Callable[[Arguments, Span], Expr]
 def build_aggregate(name: str, arguments: Arguments, span: Span) -> Expr | None:
     """Builds a call of an aggregate; returns None for other functions."""
     canonical = AGGREGATE_ALIASES.get(name, name)
-    if canonical in AGGREGATES:
+    if canonical in expression.AGGREGATES:
         return _aggregate(canonical, arguments, span)
     build = _DERIVED.get(canonical)
     if build is None:
@@ -49,7 +37,7 @@ def build_aggregate(name: str, arguments: Arguments, span: Span) -> Expr | None:
 def is_aggregate_name(written: str) -> bool:
     """Whether a name is that of an aggregate."""
     name = AGGREGATE_ALIASES.get(written.lower(), written.lower())
-    return name in AGGREGATES or name in _DERIVED
+    return name in expression.AGGREGATES or name in _DERIVED
 
 
 def build_distinct_count(name: str, arguments: Arguments, span: Span) -> Expr:
@@ -66,23 +54,23 @@ def build_distinct_count(name: str, arguments: Arguments, span: Span) -> Expr:
 def _quantile(arguments: Arguments, span: Span) -> Expr:
     example = "quantile(a.price, 0.9), which is percentile(a.price, 90)"
     fraction = _read_number(arguments[1], "quantile", 1, example)
-    percent = Literal(round(fraction * 100, 10), arguments[1].span)
+    percent = expression.Literal(round(fraction * 100, 10), arguments[1].span)
     return _aggregate("percentile", (arguments[0], percent), span)
 
 
 def _range(arguments: Arguments, span: Span) -> Expr:
     most, least = (_aggregate(name, arguments, span) for name in ("max", "min"))
-    return Binary("-", most, least, span)
+    return expression.Binary("-", most, least, span)
 
 
 def _count_if(arguments: Arguments, span: Span) -> Expr:
-    counted = FunctionCall(CASE, (arguments[0], Literal(1, span)), span)
+    counted = expression.FunctionCall(CASE, (arguments[0], expression.Literal(1, span)), span)
     return _aggregate("count", (counted,), span)
 
 
 _FRACTIONS = ("quantile", "quantile_cont", "percentile_cont")
 _DERIVED: dict[str, Builder] = {
-    "median": lambda arguments, span: _aggregate("percentile", (*arguments, Literal(50, span)), span),
+    "median": lambda arguments, span: _aggregate("percentile", (*arguments, expression.Literal(50, span)), span),
     "range": _range,
     "count_if": _count_if,
     "countif": _count_if,
@@ -90,10 +78,10 @@ _DERIVED: dict[str, Builder] = {
 }
 
 
-def build_match_count(function: str, span: Span) -> Aggregate:
+def build_match_count(function: str, span: Span) -> expression.Aggregate:
     """Builds COUNT(*), which counts matches."""
     if function == "count":
-        return Aggregate("count", MATCHES, None, span=span)
+        return expression.Aggregate("count", expression.MATCHES, None, span=span)
     raise QueryError(
         f"{function}(*) does not exist: only COUNT(*) counts matches",
         hint="use the events of a variable, as in avg(a.price)",
@@ -101,7 +89,7 @@ def build_match_count(function: str, span: Span) -> Aggregate:
     )
 
 
-def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
+def _aggregate(function: str, arguments: Arguments, span: Span) -> expression.Aggregate:
     parameter: float | str | None = None
     if function == "percentile":
         if len(arguments) != 2:
@@ -120,17 +108,17 @@ def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
         )
     argument = arguments[0]
     variable, at = _subject(function, argument, span)
-    if isinstance(argument, FieldRef) and argument.name is None:
+    if isinstance(argument, expression.FieldRef) and argument.name is None:
         if function != "count":
             raise QueryError(
                 f"{function} needs a field of {variable}", hint=f"as in {function}({variable}.price)", span=span
             )
-        return Aggregate(function, variable, None, at, None, span)
-    return Aggregate(function, variable, argument, at, parameter, span)
+        return expression.Aggregate(function, variable, None, at, None, span)
+    return expression.Aggregate(function, variable, argument, at, parameter, span)
 
 
 def _read_number(expr: Expr, name: str, most: int, example: str) -> int | float:
-    if isinstance(expr, Literal) and isinstance(expr.value, int | float):
+    if isinstance(expr, expression.Literal) and isinstance(expr.value, int | float):
         return expr.value
     raise QueryError(
         f"the second argument of {name} is a number from 0 to {most}", hint=f"as in {example}", span=expr.span
@@ -138,16 +126,16 @@ def _read_number(expr: Expr, name: str, most: int, example: str) -> int | float:
 
 
 def _separator(expr: Expr) -> str:
-    if isinstance(expr, Literal) and isinstance(expr.value, str):
+    if isinstance(expr, expression.Literal) and isinstance(expr.value, str):
         return expr.value
     raise QueryError("the separator must be a string", hint="as in string_agg(a.name, ', ')", span=expr.span)
 
 
-def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosition]:
+def _subject(function: str, argument: Expr, span: Span) -> tuple[str, expression.EventPosition]:
     """Returns the one variable an aggregate covers, and which of its events."""
     fields = []
     for reference in iterate_references(argument):
-        if isinstance(reference, Aggregate):
+        if isinstance(reference, expression.Aggregate):
             raise QueryError(
                 "an aggregate inside an aggregate",
                 hint="aggregate once, over the events of one variable",
@@ -168,7 +156,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosit
                 hint="aggregate each variable on its own",
                 span=span,
             )
-    positions = {EventPosition.ALL if f.at is EventPosition.ONLY else f.at for f in fields}
+    positions = {expression.EventPosition.ALL if f.at is expression.EventPosition.ONLY else f.at for f in fields}
     if len(positions) > 1:
         raise QueryError(
             f"{function} mixes positions of {first.variable}",
@@ -176,7 +164,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosit
             span=span,
         )
     (at,) = positions
-    if at not in (EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH):
+    if at not in (expression.EventPosition.ALL, expression.EventPosition.BEFORE, expression.EventPosition.THROUGH):
         name = first.variable
         raise QueryError(
             f"{function} works over several events, and this position names one",
@@ -192,8 +180,8 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosit
 def build_simple_case(subject: Expr, parts: Arguments, span: Span) -> Expr:
     """Builds `CASE x WHEN y THEN ...`, in which each condition compares x."""
     tests = range(0, len(parts) - 1, 2)
-    arms = (Binary("=", subject, p, p.span) if n in tests else p for n, p in enumerate(parts))
-    return FunctionCall(CASE, tuple(arms), span)
+    arms = (expression.Binary("=", subject, p, p.span) if n in tests else p for n, p in enumerate(parts))
+    return expression.FunctionCall(CASE, tuple(arms), span)
 
 
 def build_cast(operand: Expr, kind: Tree[Token], span: Span) -> Expr:
@@ -202,27 +190,27 @@ def build_cast(operand: Expr, kind: Tree[Token], span: Span) -> Expr:
     name = str(words[0]).lower()
     if name not in CAST_FUNCTIONS:
         raise QueryError(f"unknown type '{words[0]}'", hint=did_you_mean(name, list(CAST_FUNCTIONS)), span=span)
-    converted = FunctionCall(CAST_FUNCTIONS[name], (operand,), span)
+    converted = expression.FunctionCall(CAST_FUNCTIONS[name], (operand,), span)
     if name not in DECIMAL_TYPES or precision is None:
         return converted
-    return FunctionCall("round", (converted, Literal(int(str(scale or 0)))), span)
+    return expression.FunctionCall("round", (converted, expression.Literal(int(str(scale or 0)))), span)
 
 
 def build_is_true(operand: Expr, negated: bool, span: Span) -> Expr:
     """Builds `x IS TRUE` and `x IS NOT TRUE`."""
     truth = coalesce_to_false(operand)
-    return Unary("not", truth, span) if negated else truth
+    return expression.Unary("not", truth, span) if negated else truth
 
 
 def build_is_distinct(left: Expr, negated: bool, right: Expr, span: Span) -> Expr:
     """Builds `x IS DISTINCT FROM y`, for which two NULLs are equal."""
-    distinct = FunctionCall("is_distinct", (left, right), span)
-    return Unary("not", distinct, span) if negated else distinct
+    distinct = expression.FunctionCall("is_distinct", (left, right), span)
+    return expression.Unary("not", distinct, span) if negated else distinct
 
 
 def build_ilike(operand: Expr, negated: bool, pattern: str, span: Span) -> Expr:
     """Builds ILIKE, which ignores case."""
-    return Like(FunctionCall("lower", (operand,), span), pattern.lower(), negated, span)
+    return expression.Like(expression.FunctionCall("lower", (operand,), span), pattern.lower(), negated, span)
 
 
 _PARTS = {"doy": "dayofyear", "dow": "dayofweek", "weekday": "", "isoweek": "week"}
@@ -232,11 +220,13 @@ _LENGTHS = LENGTHS | {"week": timedelta(weeks=1)}
 def build_call(name: str, arguments: Arguments, span: Span) -> Expr:
     """Builds a call by any known name; the analyzer reports unknown functions.
 
-    >>> build_call("nvl2", [FieldRef("a", "x"), Literal(1), Literal(2)], Span(0, 1)).function
+    >>> build_call(
+    ...     "nvl2", [expression.FieldRef("a", "x"), expression.Literal(1), expression.Literal(2)], Span(0, 1)
+    ... ).function
     'case'
     """
     rewritten = rewrite_call(name, arguments, span) or build_aggregate(name, arguments, span)
-    return rewritten or FunctionCall(resolve_function_name(name), tuple(arguments), span)
+    return rewritten or expression.FunctionCall(resolve_function_name(name), tuple(arguments), span)
 
 
 def rewrite_call(name: str, arguments: Arguments, span: Span) -> Expr | None:
@@ -263,15 +253,15 @@ def build_extract(part: Expr, time: Expr, span: Span) -> Expr:
             hint=did_you_mean(name, known),
             span=part.span or span,
         )
-    return FunctionCall(record.name, (time,), span)
+    return expression.FunctionCall(record.name, (time,), span)
 
 
 def _unit(expr: Expr) -> str | None:
     """Reads a unit as a string, or as other systems write it: dateadd(hour, 3, t)."""
     match expr:
-        case Literal(value=str() as text):
+        case expression.Literal(value=str() as text):
             return text.strip().lower()
-        case FieldRef(variable=name, name=None):
+        case expression.FieldRef(variable=name, name=None):
             return name.lower()
         case _:
             return None
@@ -282,7 +272,7 @@ def _unit(expr: Expr) -> str | None:
 
 def _reorder(name: str, *places: int) -> Builder:
     """Calls a function with its arguments in another order."""
-    return lambda arguments, span: FunctionCall(name, tuple(arguments[place] for place in places), span)
+    return lambda arguments, span: expression.FunctionCall(name, tuple(arguments[place] for place in places), span)
 
 
 def _days(sign: str) -> Builder:
@@ -291,19 +281,19 @@ def _days(sign: str) -> Builder:
     def moved(arguments: Arguments, span: Span) -> Expr:
         time, by = arguments
         if not _is_length(by):
-            by = Binary("*", by, Literal(timedelta(days=1), span), span)
-        return Binary(sign, time, by, span)
+            by = expression.Binary("*", by, expression.Literal(timedelta(days=1), span), span)
+        return expression.Binary(sign, time, by, span)
 
     return moved
 
 
 def _is_length(expr: Expr) -> bool:
     match expr:
-        case Literal(value=timedelta()):
+        case expression.Literal(value=timedelta()):
             return True
-        case Unary(operand=inner):
+        case expression.Unary(operand=inner):
             return _is_length(inner)
-        case Binary(left=left, right=right):
+        case expression.Binary(left=left, right=right):
             return _is_length(left) or _is_length(right)
         case _:
             return False
@@ -320,37 +310,37 @@ def _date_add(arguments: Arguments, span: Span) -> Expr:
             span=written.span or span,
         )
     if unit in _LENGTHS:
-        by = Binary("*", count, Literal(_LENGTHS[unit], span), span)
-        return Binary("+", time, by, span)
-    months = count if unit == "month" else Binary("*", count, Literal(MONTHS[unit], span), span)
-    return FunctionCall("add_months", (time, months), span)
+        by = expression.Binary("*", count, expression.Literal(_LENGTHS[unit], span), span)
+        return expression.Binary("+", time, by, span)
+    months = count if unit == "month" else expression.Binary("*", count, expression.Literal(MONTHS[unit], span), span)
+    return expression.FunctionCall("add_months", (time, months), span)
 
 
 def _date_diff(arguments: Arguments, span: Span) -> Expr:
     """`date_diff('day', t, u)`; other systems write the unit without quotes."""
     unit = arguments[0]
-    if isinstance(unit, FieldRef) and unit.name is None and parse_unit(unit.variable):
-        unit = Literal(unit.variable.lower(), unit.span)
-    return FunctionCall("date_diff", (unit, *arguments[1:]), span)
+    if isinstance(unit, expression.FieldRef) and unit.name is None and parse_unit(unit.variable):
+        unit = expression.Literal(unit.variable.lower(), unit.span)
+    return expression.FunctionCall("date_diff", (unit, *arguments[1:]), span)
 
 
 # By name and number of arguments.
 _REWRITES: dict[tuple[str, int], Builder] = {
-    ("pi", 0): lambda _, span: Literal(math.pi, span),
-    ("e", 0): lambda _, span: Literal(math.e, span),
-    ("nvl2", 3): lambda a, span: FunctionCall(CASE, (IsNull(a[0], True, span), *a[1:]), span),
-    ("zeroifnull", 1): lambda a, span: FunctionCall("coalesce", (*a, Literal(0, span)), span),
-    ("nullifzero", 1): lambda a, span: FunctionCall("nullif", (*a, Literal(0, span)), span),
-    ("isnull", 1): lambda a, span: IsNull(a[0], False, span),
-    ("isnotnull", 1): lambda a, span: IsNull(a[0], True, span),
+    ("pi", 0): lambda _, span: expression.Literal(math.pi, span),
+    ("e", 0): lambda _, span: expression.Literal(math.e, span),
+    ("nvl2", 3): lambda a, span: expression.FunctionCall(CASE, (expression.IsNull(a[0], True, span), *a[1:]), span),
+    ("zeroifnull", 1): lambda a, span: expression.FunctionCall("coalesce", (*a, expression.Literal(0, span)), span),
+    ("nullifzero", 1): lambda a, span: expression.FunctionCall("nullif", (*a, expression.Literal(0, span)), span),
+    ("isnull", 1): lambda a, span: expression.IsNull(a[0], False, span),
+    ("isnotnull", 1): lambda a, span: expression.IsNull(a[0], True, span),
     ("locate", 2): _reorder("position", 1, 0),
     ("charindex", 2): _reorder("position", 1, 0),
     ("date_part", 2): lambda a, span: build_extract(a[0], a[1], span),
     ("datepart", 2): lambda a, span: build_extract(a[0], a[1], span),
     ("date_add", 2): _days("+"),
     ("date_sub", 2): _days("-"),
-    ("datediff", 2): lambda a, span: FunctionCall(  # (end, start), as in Spark
-        "date_diff", (Literal("day", span), a[1], a[0]), span
+    ("datediff", 2): lambda a, span: expression.FunctionCall(  # (end, start), as in Spark
+        "date_diff", (expression.Literal("day", span), a[1], a[0]), span
     ),
     ("date_diff", 3): _date_diff,
     ("datediff", 3): _date_diff,

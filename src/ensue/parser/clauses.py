@@ -223,10 +223,12 @@ def build_archive_join(node: Node, shape: Pattern, text: str, inline: Sequence[E
         )
     conjuncts, equivalence = build_conjuncts(get_children(on)[0]) if on else ((), ())
     last = build_limit(latest) if latest else None
-    if last is not None:
-        from ensue.analyzer.join_checks import check_last
-
-        check_last(last.count, last.span)
+    if last is not None and last.count < 1:
+        raise QueryError(
+            "LAST must be at least 1",
+            hint="LAST 1 is the latest; ANTI JOIN ARCHIVE requires that there is none",
+            span=last.span,
+        )
     return ArchiveJoin(
         archive=archive,
         query=build_match_query(shape, collect_clauses(get_children(selections)), text, inline),

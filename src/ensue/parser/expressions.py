@@ -12,22 +12,8 @@ from lark import Token, Tree
 from ensue import functions
 from ensue.errors import QueryError, Span
 from ensue.functions.record import CASE
-from ensue.ir.expression import (
-    GROUP,
-    VALUE,
-    Aggregate,
-    Between,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.query import Equivalence
 from ensue.ir.traversal import build_chain
 from ensue.ir.values import convert_to_nanoseconds
@@ -93,17 +79,17 @@ def build_expression(node: Node) -> Expr:
                 span=span,
             )
         case "inverted", [operand]:
-            return Unary("not", build_expression(operand), span)
+            return expression.Unary("not", build_expression(operand), span)
         case "minus", [_, operand]:
-            return Unary("-", build_expression(operand), span)
+            return expression.Unary("-", build_expression(operand), span)
         case "binary", [left, operator, right]:
             symbol = OPERATORS.get(operator, str(operator))
-            return Binary(symbol, build_expression(left), build_expression(right), span)
+            return expression.Binary(symbol, build_expression(left), build_expression(right), span)
         case "is_null", [operand, negated]:
-            return IsNull(build_expression(operand), negated is not None, span)
+            return expression.IsNull(build_expression(operand), negated is not None, span)
         case "is_true" | "is_false" as form, [operand, negated]:
             condition = build_expression(operand)
-            condition = condition if form == "is_true" else Unary("not", condition, span)
+            condition = condition if form == "is_true" else expression.Unary("not", condition, span)
             return calls.build_is_true(condition, negated is not None, span)
         case "is_distinct", [left, negated, right]:
             sides = build_expression(left), build_expression(right)
@@ -112,27 +98,29 @@ def build_expression(node: Node) -> Expr:
             text = _unquote(pattern)
             return calls.build_ilike(build_expression(operand), negated is not None, text, span)
         case "rlike", [operand, negated, pattern]:
-            matches = FunctionCall("regexp_matches", (build_expression(operand), build_expression(pattern)), span)
-            return Unary("not", matches, span) if negated is not None else matches
+            matches = expression.FunctionCall(
+                "regexp_matches", (build_expression(operand), build_expression(pattern)), span
+            )
+            return expression.Unary("not", matches, span) if negated is not None else matches
         case "cases", [*parts, _]:
-            return FunctionCall(CASE, tuple(_build_cases(parts)), span)
+            return expression.FunctionCall(CASE, tuple(_build_cases(parts)), span)
         case "cases_of", [subject, *parts, _]:
             return calls.build_simple_case(build_expression(subject), _build_cases(parts), span)
         case "case_call", arguments:
-            return FunctionCall(CASE, tuple(map(build_expression, arguments)), span)
+            return expression.FunctionCall(CASE, tuple(map(build_expression, arguments)), span)
         case "at_time_zone", [time, zone]:
-            named = Literal(_unquote(zone), get_span(zone))
-            return FunctionCall(functions.AT_TIME_ZONE, (build_expression(time), named), span)
+            named = expression.Literal(_unquote(zone), get_span(zone))
+            return expression.FunctionCall(functions.AT_TIME_ZONE, (build_expression(time), named), span)
         case "cast", [operand, kind]:
             return calls.build_cast(build_expression(operand), kind, span)
         case "is_in", [operand, negated, *options]:
             inside = tuple(build_expression(option) for option in options)
-            return In(build_expression(operand), inside, negated is not None, span)
+            return expression.In(build_expression(operand), inside, negated is not None, span)
         case "between", [operand, negated, low, high]:
             ends = build_expression(low), build_expression(high)
-            return Between(build_expression(operand), *ends, negated is not None, span)
+            return expression.Between(build_expression(operand), *ends, negated is not None, span)
         case "like", [operand, negated, pattern]:
-            return Like(build_expression(operand), _unquote(pattern), negated is not None, span)
+            return expression.Like(build_expression(operand), _unquote(pattern), negated is not None, span)
         case "reference", [variable, index, field]:
             event = build_event_reference(variable, index, span)
             return replace(event, name=_build_field_name(field)) if field else event
@@ -145,11 +133,11 @@ def build_expression(node: Node) -> Expr:
             inside = tuple(build_expression(argument) for argument in arguments)
             return calls.build_distinct_count(unquote_name(function).lower(), inside, span)
         case "extract", [part, operand]:
-            return calls.build_extract(Literal(str(part), get_span(part)), build_expression(operand), span)
+            return calls.build_extract(expression.Literal(str(part), get_span(part)), build_expression(operand), span)
         case "wkt", [_, text]:
-            return FunctionCall(functions.WKT, (Literal(_unquote(text), get_span(text)),), span)
+            return expression.FunctionCall(functions.WKT, (expression.Literal(_unquote(text), get_span(text)),), span)
         case _:
-            return Literal(_build_constant(node, span), span)
+            return expression.Literal(_build_constant(node, span), span)
 
 
 def _build_cases(parts: Sequence[Node | None]) -> list[Expr]:
@@ -241,31 +229,31 @@ def _unquote(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-def build_event_reference(variable: Token, index: Node | None, span: Span) -> FieldRef:
+def build_event_reference(variable: Token, index: Node | None, span: Span) -> expression.FieldRef:
     """Builds a reference to a whole event; for a Kleene variable, to the one at a position."""
     name = unquote_name(variable)
-    at, nth = (EventPosition.ONLY, 1) if index is None else _build_position(index, name)
-    return FieldRef(name, None, at, nth, span)
+    at, nth = (expression.EventPosition.ONLY, 1) if index is None else _build_position(index, name)
+    return expression.FieldRef(name, None, at, nth, span)
 
 
-def _build_position(index: Node, variable: str) -> tuple[EventPosition, int]:
+def _build_position(index: Node, variable: str) -> tuple[expression.EventPosition, int]:
     span = get_span(index)
     match index.data, get_children(index):
         case "whole", _:
-            return EventPosition.ALL, 1
+            return expression.EventPosition.ALL, 1
         case "nth", [digits]:
-            return EventPosition.NTH, _parse_position(digits, variable)
+            return expression.EventPosition.NTH, _parse_position(digits, variable)
         case "moving", ["i"]:
-            return EventPosition.CURRENT, 1
+            return expression.EventPosition.CURRENT, 1
         case "moving", ["i", _, "1"]:
-            return EventPosition.PREVIOUS, 1
+            return expression.EventPosition.PREVIOUS, 1
         case "moving_up_to", ["i"]:
-            return EventPosition.THROUGH, 1
+            return expression.EventPosition.THROUGH, 1
         case "moving_up_to", ["i", _, "1"]:
-            return EventPosition.BEFORE, 1
+            return expression.EventPosition.BEFORE, 1
         case "length", [owner, length] if length.upper() == "LEN":
             if unquote_name(owner) == variable:
-                return EventPosition.LAST, 1
+                return expression.EventPosition.LAST, 1
             raise QueryError(
                 f"{owner}.LEN is the length of another variable",
                 hint=f"the last event of {variable} is {variable}[{variable}.LEN]",
@@ -292,9 +280,9 @@ def _build_field_name(field: Node | Token) -> str:
 
 def _format_member(index: Node, variable: str) -> str:
     match _build_position(index, variable):
-        case EventPosition.NTH, nth:
+        case expression.EventPosition.NTH, nth:
             return f"[{nth}]"
-        case EventPosition.LAST, _:
+        case expression.EventPosition.LAST, _:
             return "[last]"
         case _:
             raise QueryError(
@@ -314,7 +302,7 @@ def _parse_position(digits: Token, variable: str) -> int:
     return int(digits)
 
 
-def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
+def build_group_aggregate(node: Node) -> tuple[Expr, expression.Aggregate] | None:
     """Splits an aggregate over the matches of a group into the expression of each match and the
     aggregate of these values; returns None if it is no aggregate."""
     inner = node
@@ -324,7 +312,7 @@ def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
     match inner.data, get_children(inner):
         case "tally", [function, _]:
             calls.build_match_count(unquote_name(function).lower(), span)
-            value: Expr = Literal(True, span)
+            value: Expr = expression.Literal(True, span)
             aggregate = calls.build_aggregate("count", [_GROUP_VALUE], span)
         case "distinct_call" | "call" as form, [function, first, *others] if first:
             name = unquote_name(function).lower()
@@ -335,14 +323,14 @@ def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
             aggregate = build(name, [_GROUP_VALUE, *map(build_expression, others)], span)
         case _:
             return None
-    if isinstance(value, FieldRef) and value.name is None:
+    if isinstance(value, expression.FieldRef) and value.name is None:
         name, function = value.variable, get_children(inner)[0]
         raise QueryError(
             f"with GROUP BY, {function.lower()} is over matches, and {name} is an event",
             hint=f"COUNT(*) counts the matches, sum(count({name})) all their events of {name}",
             span=span,
         )
-    if not isinstance(aggregate, Aggregate):
+    if not isinstance(aggregate, expression.Aggregate):
         raise QueryError(
             "with GROUP BY, this stands for several aggregates",
             hint="write them out: max(a.price) AS most, min(a.price) AS least",
@@ -351,4 +339,4 @@ def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
     return value, aggregate
 
 
-_GROUP_VALUE = FieldRef(GROUP, VALUE, EventPosition.ALL)
+_GROUP_VALUE = expression.FieldRef(expression.GROUP, expression.VALUE, expression.EventPosition.ALL)

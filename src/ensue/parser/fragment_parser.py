@@ -1,6 +1,6 @@
 """Parses single conditions, columns and windows, which the builder takes as text."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -136,17 +136,14 @@ def _resolve_name(node: Node, token: Token, names: FragmentNames) -> list[Node]:
         values = value if isinstance(value, list | tuple | set | frozenset) else [value]
         if not values:
             raise QueryError(f"{name}= is an empty list", hint="leave the condition out")
-        return [_literal(name, item) for item in _sort(values)]
+        # a set changes its order from run to run
+        ordered = sorted(values, key=repr) if isinstance(values, set | frozenset) else values
+        return [_literal(name, item) for item in ordered]
     if names.about is None or name in names.variables:
         return [node]
     owner = Token.new_borrow_pos("NAME", names.about, token)
     no_index: Any = None
     return [Tree("reference", [owner, no_index, token], node.meta)]
-
-
-def _sort(values: Iterable[Any]) -> list[Any]:
-    """Lists values in a stable order: that of a set changes from run to run."""
-    return sorted(values, key=repr) if isinstance(values, set | frozenset) else list(values)
 
 
 def _literal(name: str, value: object) -> Node:

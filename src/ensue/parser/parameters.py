@@ -19,16 +19,12 @@ _LIST_METHODS = ("tolist", "to_pylist", "to_list")  # of NumPy and pandas, of Ar
 _NUMPY_TIMES = {"datetime64": "datetime64[us]", "timedelta64": "timedelta64[us]"}
 
 
-def _in_params(name: str) -> str:
-    return f'give it one: params={{"{name}": ...}}'
-
-
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """The values of parameters by name, and which of them a text has used."""
 
     values: Mapping[str, object]
-    how: Callable[[str], str] = _in_params  # the hint for a missing value
+    how: Callable[[str], str] = lambda name: f'give it one: params={{"{name}": ...}}'  # for a missing value
     used: set[str] = field(default_factory=set)
     each: bool = True  # report values that no text uses
 

@@ -344,21 +344,16 @@ def name_terminals(expected: set[str], groups: TerminalGroups, names: Mapping[st
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _sql_clause_hints(before: str, found: str) -> Iterator[str]:
-    """Yields hints for clauses that SQL has and this language lacks."""
-    if re.search(r"\bLIMIT\s+\d+$", get_tail(before), re.IGNORECASE) and found == "OFFSET":
-        yield "there is no OFFSET: take more rows, and slice the result"
-    if found == "FETCH":
-        yield "say how many: FETCH FIRST 10 ROWS ONLY"
-
-
 def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
     """Yields possible causes of an error, the most likely first."""
     before = text[:start].rstrip()
     word = get_last_word(before)
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
-    yield from _sql_clause_hints(before, found.upper())
+    if found.upper() == "OFFSET" and re.search(r"\bLIMIT\s+\d+$", get_tail(before), re.IGNORECASE):
+        yield "there is no OFFSET: take more rows, and slice the result"
+    if found.upper() == "FETCH":
+        yield "say how many: FETCH FIRST 10 ROWS ONLY"
     context = SyntaxErrorContext(before, found, text[start:], expected)
     for hints in (_statement_hints, _pattern_hints, _condition_hints, _sign_hints, _end_hints):
         yield from hints(context)

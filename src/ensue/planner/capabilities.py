@@ -7,24 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.ir import traits
 from ensue.ir.pattern import And, Atom, Kleene, LoopExit, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, MatchChoice, Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    forbids_next_event,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_input,
-    is_list,
-    is_negation,
-    is_optional,
-    is_positional_negation,
-    is_sequence,
-    precedes_then,
+from ensue.ir.traversal import (
+    ends_greedily,
+    get_kleene_variables,
+    iterate_certain_variables,
+    iterate_negations,
+    iterate_operator_calls,
+    iterate_positive_atoms,
 )
-from ensue.ir.traversal import ends_greedily, iterate_negations, iterate_operator_calls, iterate_positive_atoms
 from ensue.ir.user_operator import OperatorInputs
 from ensue.printing.pattern_printer import format_head
 
@@ -71,7 +65,7 @@ def why_unsupported(pattern: Pattern, structure: str) -> str | None:
 def _nodes(pattern: Pattern) -> Iterator[Pattern]:
     """The node and its positive descendants; a negated part has its own plan."""
     yield pattern
-    for part in get_positive_parts(pattern):
+    for part in traits.get_positive_parts(pattern):
         yield from _nodes(part)
 
 
@@ -83,12 +77,12 @@ def is_leaf(pattern: Pattern) -> bool:
 
     The planner has refused patterns that a tree does not support before.
     """
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST:
+    match traits.get_form(pattern):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST:
             return True
-        case NodeForm.RESULT | NodeForm.SEQUENCE | NodeForm.TOGETHER:
+        case traits.NodeForm.RESULT | traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER:
             return False
-        case NodeForm.LOOP | NodeForm.OPTION | NodeForm.CHOICE | NodeForm.ABSENCE:
+        case traits.NodeForm.LOOP | traits.NodeForm.OPTION | traits.NodeForm.CHOICE | traits.NodeForm.ABSENCE:
             raise ValueError("only sequences and conjunctions of events can be joined")
 
 
@@ -104,15 +98,8 @@ def find_always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
     >>> sorted(find_always_bound(Seq((Atom("A", "a"), Maybe(Atom("B", "b"))))))
     ['a']
     """
-    if is_list(pattern):
-        return {pattern.atom.variable} if kleene and not is_optional(pattern) else set()
-    form = get_form(pattern)
-    if form in (NodeForm.OPTION, NodeForm.CHOICE, NodeForm.ABSENCE):
-        return set()
-    if form is NodeForm.LOOP and (not kleene or is_optional(pattern)):
-        return set()
-    inside = {v for p in get_parts(pattern) for v in find_always_bound(p, kleene=kleene)}
-    return {pattern.variable, *inside} if is_input(pattern) else inside
+    names = {*iterate_certain_variables(pattern)}
+    return names if kleene else names - get_kleene_variables(pattern).keys()
 
 
 # Whether the keys of a query can be spilled and restored: a key is spilled as its events of the last window,
@@ -156,16 +143,18 @@ def can_wait(pattern: Pattern) -> bool:
 
 
 def _ends_in_absence(pattern: Pattern) -> bool:
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         return False
-    if is_sequence(pattern):
-        inner = get_parts(pattern)
+    if traits.is_sequence(pattern):
+        inner = traits.get_parts(pattern)
         for k, part in reversed([*enumerate(inner)]):
-            if forbids_next_event(part) or (is_positional_negation(part) and not precedes_then(inner[k + 1 :])):
+            if traits.forbids_next_event(part) or (
+                traits.is_positional_negation(part) and not traits.precedes_then(inner[k + 1 :])
+            ):
                 return True
-            if not is_optional(part):
+            if not traits.is_optional(part):
                 break
-    return any(_ends_in_absence(part) for part in get_parts(pattern))
+    return any(_ends_in_absence(part) for part in traits.get_parts(pattern))
 
 
 def skips_in_order(query: Query) -> bool:
@@ -189,6 +178,6 @@ def why_not_shed(plan: "PhysicalPlan") -> str | None:
 def _looks_before(pattern: Pattern) -> bool:
     """Whether a negation may read events before the first one of a match (conservative)."""
     known = 0
-    if is_sequence(pattern) and not is_optional(get_parts(pattern)[0]):
-        known = sum(is_negation(part) for part in get_parts(pattern)[1:])
+    if traits.is_sequence(pattern) and not traits.is_optional(traits.get_parts(pattern)[0]):
+        known = sum(traits.is_negation(part) for part in traits.get_parts(pattern)[1:])
     return sum(1 for _ in iterate_negations(pattern)) > known

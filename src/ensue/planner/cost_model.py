@@ -11,19 +11,8 @@ from math import expm1, factorial, log1p, prod
 from typing import TypeVar
 
 from ensue.cached import cached_property
-from ensue.ir.expression import (
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.pattern import OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy
@@ -88,19 +77,19 @@ def compute_condition_cost(expr: Expr) -> float:
     """Cost of evaluating a condition once, in comparisons."""
     inside = sum(map(compute_condition_cost, get_operands(expr)))
     match expr:
-        case Literal():
+        case expression.Literal():
             return 0.0
-        case FieldRef():
+        case expression.FieldRef():
             return FETCH
-        case Aggregate():
+        case expression.Aggregate():
             return FETCH  # a register that the kernel updates
-        case FunctionCall() | Like():
+        case expression.FunctionCall() | expression.Like():
             return CALL + inside
-        case In(options=options):
+        case expression.In(options=options):
             return COMPARE * len(options) + inside
-        case Between():
+        case expression.Between():
             return 2 * COMPARE + inside
-        case IsNull() | Unary() | Binary():
+        case expression.IsNull() | expression.Unary() | expression.Binary():
             return COMPARE + inside
 
 

@@ -7,37 +7,12 @@ of two or three repetitions is unrolled. A state holds all derivatives of an amb
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ensue.analyzer.derivatives import (
-    GuardScope,
-    NegationGuard,
-    PatternStep,
-    collect_guards,
-    continues_greedy_loop,
-    continues_past_end,
-    derive_steps,
-    ends_reluctant_loop,
-    find_open_loops,
-    get_mandatory_steps,
-    is_excluded_by_end,
-    remove_loop_bounds,
-)
+from ensue.analyzer import derivatives
+from ensue.ir import traversal
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Not, Pattern
 from ensue.ir.selection import CONTIGUOUS, Strategy
 from ensue.ir.traits import forbids_next_event, get_parts, is_list, is_loop, is_negation, is_optional, replace_parts
-from ensue.ir.traversal import (
-    get_first_atom,
-    iterate_aligned_variables,
-    iterate_loop_exits,
-    iterate_loops,
-    iterate_negations,
-    iterate_positive_atoms,
-    iterate_references,
-    iterate_strategies,
-    iterate_untils,
-    rewrite_expr,
-    rewrite_pattern,
-)
 from ensue.planner.physical_plan import ConditionCheck
 from ensue.planner.predicate_pushdown import MOVING, needs_previous_element
 from ensue.printing.expression_printer import format_condition
@@ -51,10 +26,10 @@ class NoLoops(Exception):  # noqa: N818
 
 def has_loops(pattern: Pattern) -> bool:
     """Whether a pattern repeats groups, has loops that do not fork, or constrains succession."""
-    controlled = any(leave is not LoopExit.FORK for leave in iterate_loop_exits(pattern)) or any(
-        iterate_untils(pattern)
+    controlled = any(leave is not LoopExit.FORK for leave in traversal.iterate_loop_exits(pattern)) or any(
+        traversal.iterate_untils(pattern)
     )
-    return controlled or any(iterate_loops(pattern)) or any(iterate_strategies(pattern))
+    return controlled or any(traversal.iterate_loops(pattern)) or any(traversal.iterate_strategies(pattern))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +47,7 @@ class RunProgress:
     @property
     def waiting(self) -> frozenset[str]:
         """Variables that may get events before all loops are left."""
-        return frozenset(a.variable for rest in self.open for a in iterate_positive_atoms(rest))
+        return frozenset(a.variable for rest in self.open for a in traversal.iterate_positive_atoms(rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +59,7 @@ class NfaTransition:
     target: RunProgress
     demanded: bool
     required_late: bool
-    step: PatternStep  # with the constraints on the gap before the event
+    step: derivatives.PatternStep  # with the constraints on the gap before the event
     longer: tuple[str, ...]
     sooner: tuple[str, ...]
     closes: bool
@@ -92,8 +67,8 @@ class NfaTransition:
 
 def get_start(pattern: Pattern, strategy: Strategy) -> RunProgress:
     """The progress of a new run."""
-    skips = Strategy.NEXT in (strategy, *iterate_strategies(pattern))
-    return RunProgress((_strip_counts(pattern, skips),), (remove_loop_bounds(pattern),), frozenset())
+    skips = Strategy.NEXT in (strategy, *traversal.iterate_strategies(pattern))
+    return RunProgress((_strip_counts(pattern, skips),), (derivatives.remove_loop_bounds(pattern),), frozenset())
 
 
 def _strip_counts(pattern: Pattern, skips: bool) -> Pattern:
@@ -102,7 +77,7 @@ def _strip_counts(pattern: Pattern, skips: bool) -> Pattern:
     Nested loops keep their numbers, and loops whose completion changes the steps a run must take.
     """
     if is_list(pattern) or is_loop(pattern):
-        by_events = is_list(pattern) or get_first_atom(pattern) is not None
+        by_events = is_list(pattern) or traversal.get_first_atom(pattern) is not None
         full = pattern.most is not None and skips
         if pattern.leave is not LoopExit.FORK or full or not by_events:
             return pattern
@@ -137,7 +112,7 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
     required = [
         step
         for rest, possible in zip(place.rests, by_rest, strict=True)
-        for step in get_mandatory_steps(possible, find_open_loops(rest))
+        for step in derivatives.get_mandatory_steps(possible, derivatives.find_open_loops(rest))
     ]
     later = _list_late_steps(place, strategy, skips)
     for variable in dict.fromkeys(step.variable for step in every):
@@ -159,7 +134,7 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
         if len(preferences) > 1 or (len(rests) > 1 and preferences != {(frozenset(), frozenset())}):
             raise NoLoops("loops that can end in several ways")
         ((longer, sooner),) = preferences
-        after = (s.rest for rest in place.open for s in derive_steps(rest) if s.variable == variable)
+        after = (s.rest for rest in place.open for s in derivatives.derive_steps(rest) if s.variable == variable)
         first = candidates[0]
         yield NfaTransition(
             place,
@@ -174,23 +149,25 @@ def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]
         )
 
 
-def _rivals(step: PatternStep, every: Iterable[PatternStep]) -> tuple[frozenset[str], frozenset[str]]:
+def _rivals(
+    step: derivatives.PatternStep, every: Iterable[derivatives.PatternStep]
+) -> tuple[frozenset[str], frozenset[str]]:
     """The variables that, unlike the step, continue a greedy loop or end a reluctant one."""
     return (
-        frozenset(s.variable for s in every if continues_greedy_loop(s, step)),
-        frozenset(s.variable for s in every if ends_reluctant_loop(s, step)),
+        frozenset(s.variable for s in every if derivatives.continues_greedy_loop(s, step)),
+        frozenset(s.variable for s in every if derivatives.ends_reluctant_loop(s, step)),
     )
 
 
-def _guards(step: PatternStep, looped: Collection[Not]) -> tuple[NegationGuard, ...]:
+def _guards(step: derivatives.PatternStep, looped: Collection[Not]) -> tuple[derivatives.NegationGuard, ...]:
     """Negations that guard a step; edges evaluate those inside loops only."""
-    return tuple(g for g in step.guards if g.where is not GuardScope.BETWEEN or g.negation in looped)
+    return tuple(g for g in step.guards if g.where is not derivatives.GuardScope.BETWEEN or g.negation in looped)
 
 
-def _list_leading(step: PatternStep, looped: Collection[Not]) -> list[Not]:
+def _list_leading(step: derivatives.PatternStep, looped: Collection[Not]) -> list[Not]:
     """The negations of a loop that guard its first event."""
     guards = _guards(step, looped)
-    return [guard.negation for guard in guards if guard.where is GuardScope.BETWEEN]
+    return [guard.negation for guard in guards if guard.where is derivatives.GuardScope.BETWEEN]
 
 
 def find_leading_negations(
@@ -237,13 +214,13 @@ def _bound_in(places: Iterable[RunProgress]) -> frozenset[str]:
     return frozenset(variable for place in places for variable in place.bound)
 
 
-def _closable(step: PatternStep, strategy: Strategy) -> bool:
+def _closable(step: derivatives.PatternStep, strategy: Strategy) -> bool:
     """Whether a step may become impossible while its run waits."""
-    stopped = any(guard.where is GuardScope.UP_TO for guard in step.guards)
+    stopped = any(guard.where is derivatives.GuardScope.UP_TO for guard in step.guards)
     return (step.how or strategy) in CONTIGUOUS or step.pause is not None or stopped
 
 
-def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> list[PatternStep]:
+def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> list[derivatives.PatternStep]:
     """The steps required once the closable ones have become impossible. Raises NoLoops."""
     required = []
     for rest in place.rests:
@@ -255,15 +232,17 @@ def _list_late_steps(place: RunProgress, strategy: Strategy, skips: bool) -> lis
         remaining = [s for s in possible if s not in closed]
         continuing = {loop for step in remaining for loop in step.inside}
         # a loop that can no longer continue has ended
-        required += get_mandatory_steps(remaining, [loop for loop in find_open_loops(rest) if loop in continuing])
+        required += derivatives.get_mandatory_steps(
+            remaining, [loop for loop in derivatives.find_open_loops(rest) if loop in continuing]
+        )
     return required
 
 
-def _possible(rest: Pattern, place: RunProgress) -> list[PatternStep]:
-    possible = list(dict.fromkeys(derive_steps(rest)))
+def _possible(rest: Pattern, place: RunProgress) -> list[derivatives.PatternStep]:
+    possible = list(dict.fromkeys(derivatives.derive_steps(rest)))
     if not (is_optional(rest) and place.bound):
         return possible
-    return [step for step in possible if not is_excluded_by_end(step, rest)]
+    return [step for step in possible if not derivatives.is_excluded_by_end(step, rest)]
 
 
 def remove_guards(pattern: Pattern) -> Pattern:
@@ -275,10 +254,10 @@ def remove_guards(pattern: Pattern) -> Pattern:
 
     def drop_guards(node: Pattern) -> Pattern:
         if is_loop(node):
-            return replace(node, part=rewrite_pattern(node.part, _drop_negations))
+            return replace(node, part=traversal.rewrite_pattern(node.part, _drop_negations))
         return drop_next(node)
 
-    return rewrite_pattern(pattern, drop_guards)
+    return traversal.rewrite_pattern(pattern, drop_guards)
 
 
 def _drop_negations(node: Pattern) -> Pattern:
@@ -290,7 +269,7 @@ def _drop_negations(node: Pattern) -> Pattern:
 def find_lasting(place: RunProgress) -> tuple[str, ...]:
     """The variables that a greedy loop at the end takes while possible. Raises NoLoops."""
     ends = [rest for rest in place.rests if is_optional(rest)]
-    continuing = [s for rest in ends for s in derive_steps(rest) if continues_past_end(s, rest)]
+    continuing = [s for rest in ends for s in derivatives.derive_steps(rest) if derivatives.continues_past_end(s, rest)]
     if not place.accepting or not continuing:
         return ()
     if len(place.rests) > 1:
@@ -301,27 +280,27 @@ def find_lasting(place: RunProgress) -> tuple[str, ...]:
 def is_barred_at_end(place: RunProgress, looped: Collection[Not]) -> bool:
     """Whether the next event decides if a match ends here: `THEN !B b` at the end."""
     return place.accepting and any(
-        guard.where is GuardScope.NEXT or guard.negation in looped
+        guard.where is derivatives.GuardScope.NEXT or guard.negation in looped
         for rest in place.rests
-        for guard in collect_guards(rest)
+        for guard in derivatives.collect_guards(rest)
     )
 
 
 def find_looped_negations(pattern: Pattern) -> set[Not]:
     """The negations inside loops, which edges evaluate."""
-    return {negation for loop in iterate_loops(pattern) for negation in iterate_negations(loop)}
+    return {negation for loop in traversal.iterate_loops(pattern) for negation in traversal.iterate_negations(loop)}
 
 
 def is_reluctant_end(place: RunProgress) -> bool:
     """Whether a reluctant loop takes no more events once the match is complete."""
     return place.accepting and any(
-        is_excluded_by_end(step, rest) for rest in place.rests for step in derive_steps(rest)
+        derivatives.is_excluded_by_end(step, rest) for rest in place.rests for step in derivatives.derive_steps(rest)
     )
 
 
 def is_aligned(condition: Expr) -> bool:
     """Whether a condition reads `[i]` of several variables: `b[i].x > a[i].x`."""
-    return len({r.variable for r in iterate_references(condition) if r.at in MOVING}) > 1
+    return len({r.variable for r in traversal.iterate_references(condition) if r.at in MOVING}) > 1
 
 
 def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
@@ -330,10 +309,10 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
     At that point the newest event of each other variable is of the same iteration or, for those
     later in the group, of the previous one. Raises NoLoops.
     """
-    moving = [r for r in iterate_references(condition) if r.at in MOVING]
+    moving = [r for r in traversal.iterate_references(condition) if r.at in MOVING]
     names = {r.variable for r in moving}
-    assert any(names <= group for group in iterate_aligned_variables(pattern))
-    order = [a.variable for a in iterate_positive_atoms(pattern) if a.variable in names]
+    assert any(names <= group for group in traversal.iterate_aligned_variables(pattern))
+    order = [a.variable for a in traversal.iterate_positive_atoms(pattern) if a.variable in names]
     current = [v for v in order if any(r.variable == v and r.at is EventPosition.CURRENT for r in moving)]
     if not current or any(r.at not in (EventPosition.CURRENT, EventPosition.PREVIOUS) for r in moving):
         raise NoLoops(f"{format_condition(condition)}, which compiled code cannot evaluate")
@@ -346,7 +325,7 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
             return node  # its newest event is of this iteration
         return replace(node, at=EventPosition.LAST)
 
-    return ConditionCheck(rewrite_expr(condition, resolve), last)
+    return ConditionCheck(traversal.rewrite_expr(condition, resolve), last)
 
 
 def align_checks(

@@ -10,22 +10,8 @@ from ensue.analyzer.types import infer_kind
 from ensue.analyzer.user_operators import get_result_types
 from ensue.functions import EARTH_LOCATION, FUNCTIONS, LOCATION
 from ensue.functions.record import PointsForm, RewriteForm
-from ensue.ir.expression import (
-    ARITHMETIC,
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.pattern import Pattern
 from ensue.ir.traversal import (
     get_kleene_variables,
@@ -37,7 +23,7 @@ from ensue.ir.traversal import (
 )
 from ensue.schema import Schema, ValueKind
 
-EventRef = tuple[str, EventPosition, int]  # variable, which of its events, number
+EventRef = tuple[str, expression.EventPosition, int]  # variable, which of its events, number
 
 _POINTS = ("point", "earth_point", LOCATION, EARTH_LOCATION)
 KERNEL_KINDS = (
@@ -48,12 +34,12 @@ KERNEL_KINDS = (
 
 def find_event_ref(expr: Expr) -> EventRef | None:
     """The only event that an expression reads, or None if it reads several or none."""
-    if any(isinstance(n, Aggregate) for n in iterate_nodes(expr)):
+    if any(isinstance(n, expression.Aggregate) for n in iterate_nodes(expr)):
         return None
     places = {
-        (r.variable, r.at, r.nth if r.at is EventPosition.NTH else 1)
+        (r.variable, r.at, r.nth if r.at is expression.EventPosition.NTH else 1)
         for r in iterate_references(expr)
-        if isinstance(r, FieldRef)
+        if isinstance(r, expression.FieldRef)
     }
     return places.pop() if len(places) == 1 else None
 
@@ -61,13 +47,15 @@ def find_event_ref(expr: Expr) -> EventRef | None:
 def to_feature(expr: Expr) -> Expr:
     """Rewrites an expression so that it is the same for every variable.
 
-    >>> to_feature(FieldRef("a", "price", EventPosition.LAST)) == to_feature(FieldRef("b", "price"))
+    >>> to_feature(expression.FieldRef("a", "price", expression.EventPosition.LAST)) == to_feature(
+    ...     expression.FieldRef("b", "price")
+    ... )
     True
     """
 
     def strip_variable(node: Expr) -> Expr:
-        if isinstance(node, FieldRef):
-            return replace(node, variable="", at=EventPosition.ONLY, nth=1, span=None)
+        if isinstance(node, expression.FieldRef):
+            return replace(node, variable="", at=expression.EventPosition.ONLY, nth=1, span=None)
         return node
 
     return rewrite_expr(expr, strip_variable)
@@ -79,9 +67,9 @@ def get_points(place: Expr) -> tuple[Expr, ...] | None:
     None if it may have other parts than points: only columns hold its corners.
     """
     match place:
-        case FunctionCall(function=function, arguments=(x, y)) if function in _POINTS:
+        case expression.FunctionCall(function=function, arguments=(x, y)) if function in _POINTS:
             return (x, y)
-        case FunctionCall(function="hull" | "earth_hull", arguments=parts):
+        case expression.FunctionCall(function="hull" | "earth_hull", arguments=parts):
             coordinates: list[Expr] = []
             for part in parts:
                 points = get_points(part)
@@ -103,7 +91,7 @@ class KindResolver:
         self.results = frozenset(a.variable for a in iterate_operator_calls(pattern))
         self._pattern = pattern
 
-    def field(self, ref: FieldRef) -> ValueKind:
+    def field(self, ref: expression.FieldRef) -> ValueKind:
         if ref.name is None:
             return ValueKind.OTHER
         if ref.variable in self.results:
@@ -127,32 +115,32 @@ def is_compilable(expr: Expr, kinds: KindResolver) -> bool:
     if find_event_ref(expr) is not None:
         return kind in KERNEL_KINDS
     match expr:
-        case Literal(value=value):
+        case expression.Literal(value=value):
             return not isinstance(value, str)
-        case FieldRef():
+        case expression.FieldRef():
             return False
-        case Aggregate(variable=variable) if variable in kinds.results:
+        case expression.Aggregate(variable=variable) if variable in kinds.results:
             return kind in KERNEL_KINDS
-        case Aggregate(function="count", argument=None):
+        case expression.Aggregate(function="count", argument=None):
             return True  # a plain variable: whether it is bound
-        case Aggregate(function=function, argument=argument, at=at):
+        case expression.Aggregate(function=function, argument=argument, at=at):
             if expr.variable not in kinds.kleene or function not in _RUNNING:
                 return False
-            if function == "stddev" and at is EventPosition.THROUGH:
+            if function == "stddev" and at is expression.EventPosition.THROUGH:
                 return False
             return argument is None or kinds.get_kind(argument) in KERNEL_KINDS
-        case Binary(operator=operator, left=left, right=right):
+        case expression.Binary(operator=operator, left=left, right=right):
             if operator in ("=", "!=") and kinds.get_kind(left) is ValueKind.STRING is kinds.get_kind(right):
                 return find_event_ref(left) is not None and find_event_ref(right) is not None
-            supported = operator in (*COMPARISONS, *ARITHMETIC, "and", "or")
+            supported = operator in (*expression.COMPARISONS, *expression.ARITHMETIC, "and", "or")
             return supported and is_compilable(left, kinds) and is_compilable(right, kinds)
-        case Unary(operand=operand) | IsNull(operand=operand):
+        case expression.Unary(operand=operand) | expression.IsNull(operand=operand):
             return is_compilable(operand, kinds)
-        case Between(operand=operand, low=low, high=high):
+        case expression.Between(operand=operand, low=low, high=high):
             return all(is_compilable(e, kinds) for e in (operand, low, high))
-        case In(operand=operand, options=options):
+        case expression.In(operand=operand, options=options):
             return all(is_compilable(e, kinds) for e in (operand, *options))
-        case FunctionCall(function=function, arguments=arguments):
+        case expression.FunctionCall(function=function, arguments=arguments):
             form = FUNCTIONS[function].kernel
             if isinstance(form, RewriteForm):
                 return is_compilable(form.by(*arguments), kinds)
@@ -164,5 +152,5 @@ def is_compilable(expr: Expr, kinds: KindResolver) -> bool:
                         return False
                     arguments += coordinates
             return form is not None and all(is_compilable(e, kinds) for e in arguments)
-        case Like():
+        case expression.Like():
             return False

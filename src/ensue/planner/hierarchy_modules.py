@@ -7,13 +7,12 @@ a complex event wait for it (parked runs), and its results are joined at once, w
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from ensue.errors import QueryError
 from ensue.ir.pattern import Pattern
-from ensue.ir.selection import ByEvents, ByTime, ByUnits, Window
+from ensue.ir.selection import Window
 from ensue.ir.traits import NodeForm, get_form, get_positive_parts
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.planner.capabilities import get_leaf_variable, is_leaf
@@ -37,35 +36,6 @@ class HierarchyModule:
     within: Window | None = None
     level: int = 2  # the top query is level 1
     precursor: str | None = None  # the enclosing complex event; None: the query
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values that `from_dict` reads.
-
-        >>> m = HierarchyModule("Incident", "x", ("x_a", "x_b"), ByUnits(5))
-        >>> HierarchyModule.from_dict(m.to_dict()) == m
-        True
-        """
-        window = _window_to_list(self.within)
-        return asdict(self) | {"variables": list(self.variables), "within": window}
-
-    @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> "HierarchyModule":
-        """Reads plain values."""
-        variables, within = tuple(described["variables"]), _window(described["within"])
-        return cls(**described | {"variables": variables, "within": within})
-
-
-_WINDOWS: dict[str, type[Window]] = {"time": ByTime, "units": ByUnits, "events": ByEvents}
-
-
-def _window_to_list(window: Window | None) -> list[Any] | None:
-    if window is None:
-        return None
-    return [next(n for n, kind in _WINDOWS.items() if isinstance(window, kind)), *astuple(window)]
-
-
-def _window(described: Sequence[Any] | None) -> Window | None:
-    return None if described is None else _WINDOWS[described[0]](described[1])
 
 
 def build_hierarchy_shape(pattern: Pattern, modules: Sequence[HierarchyModule]) -> Shape:

@@ -6,23 +6,11 @@ from functools import reduce
 from typing import Any
 
 from ensue.errors import QueryError
+from ensue.ir import traits
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_event,
-    is_list,
-    is_loop,
-    is_negation,
-    is_operator_call,
-    is_optional,
-    is_sequence,
-)
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_variables,
@@ -61,28 +49,28 @@ def why_no_tree(query: Query, between: tuple[Expr, ...], absent: tuple[Expr, ...
 
 
 def _why_not(pattern: Pattern) -> str | None:
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST:
+    match traits.get_form(pattern):
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST:
             return None
-        case NodeForm.LOOP:
+        case traits.NodeForm.LOOP:
             return "a group is repeated"
-        case NodeForm.OPTION | NodeForm.CHOICE:
+        case traits.NodeForm.OPTION | traits.NodeForm.CHOICE:
             return "the pattern has optional parts or alternatives"
-        case NodeForm.ABSENCE:
+        case traits.NodeForm.ABSENCE:
             return "a negation inside AND"
-        case NodeForm.TOGETHER | NodeForm.RESULT:
+        case traits.NodeForm.TOGETHER | traits.NodeForm.RESULT:
             if any(iterate_negations(pattern)):
                 return "a negation inside AND"
-            return next((why for p in get_parts(pattern) if (why := _why_not(p))), None)
-        case NodeForm.SEQUENCE:
-            inner = get_parts(pattern)
+            return next((why for p in traits.get_parts(pattern) if (why := _why_not(p))), None)
+        case traits.NodeForm.SEQUENCE:
+            inner = traits.get_parts(pattern)
             for k, part in enumerate(inner):
-                if is_negation(part):
-                    if not is_event(part.part):
+                if traits.is_negation(part):
+                    if not traits.is_event(part.part):
                         return "the negation of a nested pattern"
                     if not any(_certain(p) for p in inner[k + 1 :]):
                         return "a negation at the end waits for time to pass"
-                    previous = [p for p in inner[:k] if not is_negation(p)]
+                    previous = [p for p in inner[:k] if not traits.is_negation(p)]
                     if previous and not any(map(_certain, previous)):
                         return "a negation follows optional events"
                 elif (why := _why_not(part)) is not None:
@@ -91,7 +79,7 @@ def _why_not(pattern: Pattern) -> str | None:
 
 
 def _certain(part: Pattern) -> bool:
-    return not is_negation(part) and not is_optional(part)
+    return not traits.is_negation(part) and not traits.is_optional(part)
 
 
 def get_leaves(shape: Shape) -> tuple[str, ...]:
@@ -105,7 +93,7 @@ def build_left_deep(query: Query) -> Shape:
     def deep(pattern: Pattern) -> Shape:
         if is_leaf(pattern):
             return get_leaf_variable(pattern)
-        return join_from_left([deep(p) for p in get_positive_parts(pattern)])
+        return join_from_left([deep(p) for p in traits.get_positive_parts(pattern)])
 
     return deep(query.pattern)
 
@@ -136,7 +124,9 @@ def build_tree(
     positive = build_left_deep(query) if shape is None else _drop_negated(shape, negated)
     if positive is None:
         raise _misfit(shape, query.pattern)
-    root = _build(positive, _describe_operators(query.pattern, python), query.pattern)
+    calls = enumerate(iterate_operator_calls(query.pattern))  # a kernel is compiled as a whole, or not at all
+    users = {call.variable: describe_operator(call, number, python=bool(python)) for number, call in calls}
+    root = _build(positive, users, query.pattern)
     for condition in between:
         names = get_variables(condition) if push else frozenset(_names(root))
         root = _attach(root, names, check=ConditionCheck(condition))
@@ -154,18 +144,12 @@ def _drop_negated(shape: Shape, negated: frozenset[str]) -> Shape | None:
     return (left, right)
 
 
-def _describe_operators(pattern: Pattern, python: Collection[str]) -> dict[str, JoinOperator]:
-    """The user-defined operators by variable; a kernel is compiled as a whole, or not at all."""
-    calls = enumerate(iterate_operator_calls(pattern))
-    return {a.variable: describe_operator(a, k, python=bool(python)) for k, a in calls}
-
-
 def _build(shape: Shape, users: dict[str, JoinOperator], pattern: Pattern) -> TreeNode:
     """Builds the nodes of a shape, without conditions."""
-    if is_operator_call(pattern):
+    if traits.is_operator_call(pattern):
         return _build_user_operator(shape, users, pattern)
     if not is_leaf(pattern):
-        return _build_joins(shape, users, pattern, get_positive_parts(pattern))
+        return _build_joins(shape, users, pattern, traits.get_positive_parts(pattern))
     if shape != get_leaf_variable(pattern):
         raise _misfit(shape, pattern)
     return LeafNode(str(shape))
@@ -186,7 +170,7 @@ def _build_user_operator(shape: Shape, users: dict[str, JoinOperator], applied: 
 def _build_joins(shape: Shape, users: dict[str, JoinOperator], pattern: Pattern, parts: list[Pattern]) -> TreeNode:
     if len(parts) == 1:
         return _build(shape, users, parts[0])
-    in_order = is_sequence(pattern)
+    in_order = traits.is_sequence(pattern)
     if not isinstance(shape, str):
         side = set(get_leaves(shape[0]))
         inside = [{a.variable for a in iterate_positive_atoms(p)} for p in parts]
@@ -285,13 +269,13 @@ def _absences(
     pattern: Pattern, absent: tuple[Expr, ...], everything: frozenset[str]
 ) -> Iterator[tuple[NegationCheck, frozenset[str]]]:
     """The negations, with the variables that must be bound to evaluate them."""
-    inner = get_parts(pattern)
+    inner = traits.get_parts(pattern)
     for k, part in enumerate(inner):
-        if not is_negation(part):
+        if not traits.is_negation(part):
             yield from _absences(part, absent, everything)
             continue
-        assert is_event(part.part)
-        assert is_sequence(pattern)  # `why_no_tree` refuses other patterns
+        assert traits.is_event(part.part)
+        assert traits.is_sequence(pattern)  # `why_no_tree` refuses other patterns
         variable = part.part.variable
         conditions = tuple(c for c in absent if variable in get_variables(c))
         after, before = _next(inner[:k][::-1]), _next(inner[k + 1 :])
@@ -304,7 +288,7 @@ def _next(parts: tuple[Pattern, ...]) -> tuple[str, ...]:
     """The variables of the next mandatory part, and of the optional ones before it."""
     names: list[str] = []
     for part in parts:
-        if not is_negation(part):
+        if not traits.is_negation(part):
             names += [a.variable for a in iterate_positive_atoms(part)]
             if _certain(part):
                 break
@@ -321,23 +305,23 @@ def find_predecessors(pattern: Pattern) -> dict[str, list[str]]:
     earlier: dict[str, list[str]] = {a.variable: [] for a in iterate_positive_atoms(pattern)}
 
     def visit(node: Pattern) -> None:
-        if is_negation(node):
+        if traits.is_negation(node):
             return
-        if is_list(node):
+        if traits.is_list(node):
             earlier[node.atom.variable].append(node.atom.variable)
-        if is_loop(node):  # all events it has taken so far
+        if traits.is_loop(node):  # all events it has taken so far
             inside = [a.variable for a in iterate_positive_atoms(node)]
             for variable in inside:
                 earlier[variable] = [*inside, *(v for v in earlier[variable] if v not in inside)]
             return
-        if is_sequence(node):
+        if traits.is_sequence(node):
             previous: list[str] = []
-            for part in get_parts(node):
+            for part in traits.get_parts(node):
                 inside = [a.variable for a in iterate_positive_atoms(part)]
                 for variable in inside:
                     earlier[variable] = [*previous, *earlier[variable]]
                 previous += inside
-        for part in get_parts(node):
+        for part in traits.get_parts(node):
             visit(part)
 
     visit(pattern)

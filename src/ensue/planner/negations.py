@@ -5,35 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations
+from ensue.ir import traits
 from ensue.ir.expression import Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal
 from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_interval_negation,
-    is_negation,
-    is_optional,
-    precedes_then,
-    replace_parts,
-)
 from ensue.ir.traversal import get_variables, iterate_atoms, iterate_positive_atoms
+from ensue.planner import physical_plan
 from ensue.planner.capabilities import find_always_bound
-from ensue.planner.physical_plan import (
-    CompactPlan,
-    InstanceStacks,
-    JoinTree,
-    NegationCheck,
-    Nfa,
-    NfaEdge,
-    NfaState,
-    ReferencePlan,
-    Role,
-    Structure,
-)
 from ensue.planner.predicate_pushdown import BindingState, is_applicable, is_decided
 from ensue.printing.pattern_printer import format_pattern
 from ensue.schema import Schema, ValueKind, types_overlap
@@ -60,10 +39,10 @@ class Negation:
     def variable(self) -> str:
         return get_negation_name(self.part)
 
-    def absence(self, moment: BindingState) -> NegationCheck:
+    def absence(self, moment: BindingState) -> physical_plan.NegationCheck:
         """The negation to evaluate once some variables are bound."""
         shown = BindingState(moment.bound | _inside(self.part), moment.waiting)
-        return NegationCheck(
+        return physical_plan.NegationCheck(
             self.variable,
             tuple(v for v in self.front if v in moment.bound),
             tuple(v for v in self.behind if v in moment.bound),
@@ -98,7 +77,7 @@ class Negation:
 
 def get_negation_name(part: Pattern) -> str:
     """The name of a negation's variable in a plan."""
-    return part.variable if is_event(part) else format_pattern(part)
+    return part.variable if traits.is_event(part) else format_pattern(part)
 
 
 def _inside(part: Pattern) -> frozenset[str]:
@@ -128,21 +107,21 @@ def find_negations(pattern: Pattern, conditions: tuple[Expr, ...]) -> tuple[Nega
 
 def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) -> Iterator[Negation]:
     """`around`: the atoms of all enclosing parts; `beside`: those that AND interleaves."""
-    inner = get_parts(pattern)
-    match get_form(pattern):
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER:
-            mixed = get_form(pattern) is NodeForm.TOGETHER
+    inner = traits.get_parts(pattern)
+    match traits.get_form(pattern):
+        case traits.NodeForm.SEQUENCE | traits.NodeForm.TOGETHER:
+            mixed = traits.get_form(pattern) is traits.NodeForm.TOGETHER
             for k, part in enumerate(inner):
                 front, behind = inner[:k], inner[k + 1 :]
                 others = tuple(a for p in (*front, *behind) for a in iterate_positive_atoms(p))
-                if not is_negation(part):
+                if not traits.is_negation(part):
                     yield from _walk(part, (*around, *others), (*beside, *others) if mixed else beside)
                 elif mixed:
                     names = tuple(a.variable for a in others)
                     own = _list_own_variables(part.part, (*beside, *others))
                     yield Negation(part.part, names, names, own, (), whole=True)
                 else:
-                    open_ = all(map(is_optional, front)) or all(map(is_optional, behind))
+                    open_ = all(map(traits.is_optional, front)) or all(map(traits.is_optional, behind))
                     yield Negation(
                         part.part,
                         tuple(a.variable for p in front for a in iterate_positive_atoms(p)),
@@ -150,12 +129,12 @@ def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) 
                         _list_own_variables(part.part, around if open_ else beside),
                         (),
                         open=open_,
-                        guards=precedes_then(behind),
+                        guards=traits.precedes_then(behind),
                     )
-        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.LOOP:
+        case traits.NodeForm.CHOICE | traits.NodeForm.OPTION | traits.NodeForm.LOOP:
             for part in inner:
                 yield from _walk(part, around, beside)
-        case NodeForm.EVENT | NodeForm.LIST | NodeForm.RESULT | NodeForm.ABSENCE:
+        case traits.NodeForm.EVENT | traits.NodeForm.LIST | traits.NodeForm.RESULT | traits.NodeForm.ABSENCE:
             return
 
 
@@ -176,11 +155,11 @@ def build_inner_query(query: Query, part: Pattern) -> Query:
     )
 
 
-def why_not_inner(negation: Negation, query: Query, role: Role) -> str | None:
+def why_not_inner(negation: Negation, query: Query, role: physical_plan.Role) -> str | None:
     """Why matches of a negated nested pattern cannot be searched separately, if they cannot."""
     inner = role.inner
     assert inner is not None
-    if isinstance(inner.structure, ReferencePlan) or inner.residual:
+    if isinstance(inner.structure, physical_plan.ReferencePlan) or inner.residual:
         return "the negation of a nested pattern that compiled code cannot evaluate"
     if negation.own:
         return "the negation of a nested pattern that may match events of its own match"
@@ -200,7 +179,7 @@ _POSITIONS = (EventPosition.ONLY, EventPosition.NTH, EventPosition.LAST)
 def why_not_on_matches(query: Query, schema: Schema, absent: Iterable[Expr]) -> str | None:
     """Why interval negations cannot be checked on complete matches, if they cannot."""
     negated = find_interval_variables(query.pattern)
-    if is_interval_negation(query.pattern) or not _has_events(query.pattern):
+    if traits.is_interval_negation(query.pattern) or not _has_events(query.pattern):
         return "a pattern, or a part of it, that is only a negation"
     if query.choose is not None:
         return "CHOOSE among matches that wait for time to pass"
@@ -221,8 +200,9 @@ def find_interval_variables(pattern: Pattern) -> set[str]:
 
 def _has_events(pattern: Pattern) -> bool:
     """Whether every part has events besides its interval negations."""
-    return is_interval_negation(pattern) or (
-        any(iterate_positive_atoms(pattern)) and all(_has_events(p) for p in get_parts(pattern) if get_parts(p))
+    return traits.is_interval_negation(pattern) or (
+        any(iterate_positive_atoms(pattern))
+        and all(_has_events(p) for p in traits.get_parts(pattern) if traits.get_parts(p))
     )
 
 
@@ -260,11 +240,11 @@ def remove_lapses(query: Query) -> Query:
 
 
 def _drop_lapses(pattern: Pattern) -> Pattern:
-    inner = get_parts(pattern)
-    remaining = tuple(_drop_lapses(part) for part in inner if not is_interval_negation(part))
+    inner = traits.get_parts(pattern)
+    remaining = tuple(_drop_lapses(part) for part in inner if not traits.is_interval_negation(part))
     if len(remaining) == 1 < len(inner):
         return remaining[0]
-    return replace_parts(pattern, remaining) if inner else pattern
+    return traits.replace_parts(pattern, remaining) if inner else pattern
 
 
 # Negation pushdown: a negation is evaluated by its event (PNCEP), during construction or last.
@@ -274,15 +254,15 @@ IN_CONSTRUCTION = "negation_in_construction"
 
 
 def push_negation(
-    stacks: InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
-) -> InstanceStacks:
+    stacks: physical_plan.InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
+) -> physical_plan.InstanceStacks:
     """Pushes negations into instance stacks where possible: a negated event empties a stack.
 
     It removes the older instances of the previous variable, so that no later event reaches them.
     Existing matches, and RIPs taken before, stay unchanged. `complex_` are the negated variables
     that stand for several events.
     """
-    empty: tuple[tuple[NegationCheck, ...], ...] = ((),) * len(stacks.variables)
+    empty: tuple[tuple[physical_plan.NegationCheck, ...], ...] = ((),) * len(stacks.variables)
     looked_up, pushed = [list(group) for group in empty], [list(group) for group in empty]
     for place, group in enumerate(stacks.absences):
         for absence in group:
@@ -303,7 +283,7 @@ def push_negation(
     )
 
 
-def _why_not_pushed(absence: NegationCheck, *, intervals: bool, several: bool) -> str | None:
+def _why_not_pushed(absence: physical_plan.NegationCheck, *, intervals: bool, several: bool) -> str | None:
     if several:
         return "it has several events"
     if absence.conditions:
@@ -315,30 +295,32 @@ def _why_not_pushed(absence: NegationCheck, *, intervals: bool, several: bool) -
     return None
 
 
-def get_dropped(structure: Structure) -> frozenset[str]:
+def get_dropped(structure: physical_plan.Structure) -> frozenset[str]:
     """Negated variables whose events a structure evaluates on arrival and does not store."""
     match structure:
-        case Nfa() | InstanceStacks():
+        case physical_plan.Nfa() | physical_plan.InstanceStacks():
             return structure.dropped
-        case JoinTree() | CompactPlan() | ReferencePlan():
+        case physical_plan.JoinTree() | physical_plan.CompactPlan() | physical_plan.ReferencePlan():
             return frozenset()
 
 
-def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structure:
+def restrict_pushdown(structure: physical_plan.Structure, pushed: Collection[str]) -> physical_plan.Structure:
     """Restricts pushdown to these variables, for a state that was saved with fewer."""
     match structure:
-        case Nfa(states=states):
+        case physical_plan.Nfa(states=states):
             barred = (tuple(v for v in state.barred if v in pushed) for state in states)
             changed = map(lambda s, b: replace(s, barred=b), states, barred)
             return replace(structure, states=tuple(changed))
-        case InstanceStacks():
+        case physical_plan.InstanceStacks():
             absences = [list(group) for group in structure.absences]
             still_pushed = []
             for place, group in enumerate(structure.pushed):
                 still_pushed.append(tuple(a for a in group if a.variable in pushed))
                 absences[place] += [a for a in group if a.variable not in pushed]
             return replace(structure, absences=tuple(map(tuple, absences)), pushed=tuple(still_pushed))
-        case JoinTree() | CompactPlan() | ReferencePlan():  # they push nothing
+        case (
+            physical_plan.JoinTree() | physical_plan.CompactPlan() | physical_plan.ReferencePlan()
+        ):  # they push nothing
             return structure
 
 
@@ -346,8 +328,8 @@ def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structur
 
 
 def push_into_runs(
-    automaton: Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
-) -> Nfa:
+    automaton: physical_plan.Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
+) -> physical_plan.Nfa:
     """Pushes negations into an automaton where possible.
 
     A negated event bars a run if every event that the run can take next is after the negation,
@@ -367,7 +349,7 @@ def push_into_runs(
         for number in barred_states if why is None else ():
             barred.setdefault(number, []).append(negation.variable)
 
-    def annotate(absences: tuple[NegationCheck, ...]) -> tuple[NegationCheck, ...]:
+    def annotate(absences: tuple[physical_plan.NegationCheck, ...]) -> tuple[physical_plan.NegationCheck, ...]:
         return tuple(replace(a, way=ways[a.variable]) for a in absences)
 
     return replace(
@@ -379,8 +361,8 @@ def push_into_runs(
     )
 
 
-def _why_not(automaton: Nfa, negation: Negation, *, intervals: bool) -> str | None:
-    if not is_event(negation.part):
+def _why_not(automaton: physical_plan.Nfa, negation: Negation, *, intervals: bool) -> str | None:
+    if not traits.is_event(negation.part):
         return "it has several events"
     if negation.whole:
         return "it is between the first and the last event of AND"
@@ -399,16 +381,16 @@ def _why_not(automaton: Nfa, negation: Negation, *, intervals: bool) -> str | No
     return None
 
 
-def _open(state: NfaState, negation: Negation) -> bool:
+def _open(state: physical_plan.NfaState, negation: Negation) -> bool:
     """Whether a negated event could arrive between the bound and the expected events of a run."""
     return bool(state.bound & set(negation.front)) and not state.bound & set(negation.behind)
 
 
-def _forbids(edge: NfaEdge, negation: Negation) -> bool:
+def _forbids(edge: physical_plan.NfaEdge, negation: Negation) -> bool:
     return any(a.variable == negation.variable for a in edge.absences)
 
 
-def _find_barred_states(automaton: Nfa, negation: Negation) -> set[int]:
+def _find_barred_states(automaton: physical_plan.Nfa, negation: Negation) -> set[int]:
     """States whose runs cannot be completed once the negated event has arrived."""
     return _largest_closed_set(
         automaton,
@@ -417,7 +399,7 @@ def _find_barred_states(automaton: Nfa, negation: Negation) -> set[int]:
     )
 
 
-def _are_all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bool:
+def _are_all_decided(automaton: physical_plan.Nfa, negation: Negation, barred: set[int]) -> bool:
     """Whether the negated event bars or ignores a run in every state."""
     harmless = _largest_closed_set(
         automaton,
@@ -427,7 +409,9 @@ def _are_all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bo
     return all(s.number in barred or s.number in harmless for s in automaton.states if _open(s, negation))
 
 
-def _largest_closed_set(automaton: Nfa, negation: Negation, fits: Callable[[NfaEdge, set[int]], bool]) -> set[int]:
+def _largest_closed_set(
+    automaton: physical_plan.Nfa, negation: Negation, fits: Callable[[physical_plan.NfaEdge, set[int]], bool]
+) -> set[int]:
     """The largest set of open states all of whose edges satisfy the predicate."""
     good = {s.number for s in automaton.states if _open(s, negation)}
     while bad := {n for n in good if not all(fits(e, good) for e in automaton.list_outgoing(n))}:

@@ -8,22 +8,7 @@ from ensue.ir.pattern import Kleene, Not, Pattern
 from ensue.ir.selection import Strategy
 from ensue.ir.traits import is_event, is_optional
 from ensue.ir.traversal import get_kleene_variables, get_variables, iterate_positive_atoms, iterate_references
-from ensue.planner.cyclic_nfa import (
-    NfaTransition,
-    NoLoops,
-    RunProgress,
-    align_checks,
-    build_transitions,
-    find_lasting,
-    find_leading_negations,
-    find_looped_negations,
-    get_start,
-    has_loops,
-    is_aligned,
-    is_barred_at_end,
-    is_reluctant_end,
-    remove_guards,
-)
+from ensue.planner import cyclic_nfa
 from ensue.planner.negations import Negation, find_negations
 from ensue.planner.physical_plan import EdgeStop, Nfa, NfaEdge, NfaState
 from ensue.planner.predicate_pushdown import MOVING, BindingState, find_edge_checks, find_end_checks, find_late_checks
@@ -55,7 +40,7 @@ def build_automaton(
     match. Runs count repetitions. `early`: a negation in AND may discard a run before its match is
     complete. Raises TooManyStates, and NoLoops if runs do not support the repeated groups.
     """
-    if has_loops(pattern):
+    if cyclic_nfa.has_loops(pattern):
         return _build_cyclic(pattern, conditions, negative, late, early, strategy)
     start: Key = (remove_loop_bounds(pattern), frozenset())
     depth = {start: 0}
@@ -143,36 +128,36 @@ def _build_cyclic(
     strategy: Strategy,
 ) -> Nfa:
     """Builds the automaton of a pattern with repeated groups: its edges may lead backwards."""
-    start = get_start(pattern, strategy)
-    transitions = build_transitions(start, strategy)
+    start = cyclic_nfa.get_start(pattern, strategy)
+    transitions = cyclic_nfa.build_transitions(start, strategy)
     places = list(dict.fromkeys([start, *(t.target for t in transitions)]))
     numbers = {place: n for n, place in enumerate(places)}
-    aligned = tuple(c for c in conditions if is_aligned(c))
-    others = tuple(c for c in conditions if not is_aligned(c))
-    looped = find_looped_negations(pattern)
+    aligned = tuple(c for c in conditions if cyclic_nfa.is_aligned(c))
+    others = tuple(c for c in conditions if not cyclic_nfa.is_aligned(c))
+    looped = cyclic_nfa.find_looped_negations(pattern)
     negations = (
-        *find_negations(remove_guards(pattern), negative),
-        *(_build_leading(*leading, negative) for leading in find_leading_negations(transitions, looped)),
+        *find_negations(cyclic_nfa.remove_guards(pattern), negative),
+        *(_build_leading(*leading, negative) for leading in cyclic_nfa.find_leading_negations(transitions, looped)),
     )
     checks = _Checks(others, late, negations, get_kleene_variables(pattern), early)
 
-    def state(place: RunProgress) -> NfaState:
+    def state(place: cyclic_nfa.RunProgress) -> NfaState:
         moment = BindingState(place.bound, place.waiting)
         built = checks.state(numbers[place], moment, accepting=place.accepting)
-        if built.checks and is_reluctant_end(place):
-            raise NoLoops("a reluctant loop at the end with a condition on all of its events")
-        if is_barred_at_end(place, looped):
-            raise NoLoops("THEN or a repeated group with a negation at the end")
-        last = find_lasting(place)
+        if built.checks and cyclic_nfa.is_reluctant_end(place):
+            raise cyclic_nfa.NoLoops("a reluctant loop at the end with a condition on all of its events")
+        if cyclic_nfa.is_barred_at_end(place, looped):
+            raise cyclic_nfa.NoLoops("THEN or a repeated group with a negation at the end")
+        last = cyclic_nfa.find_lasting(place)
         if last and negations:
-            raise NoLoops("a greedy loop at the end next to negations")
+            raise cyclic_nfa.NoLoops("a greedy loop at the end next to negations")
         return replace(built, lasting=last)
 
-    def edge(transition: NfaTransition) -> NfaEdge:
+    def edge(transition: cyclic_nfa.NfaTransition) -> NfaEdge:
         before, after = (BindingState(p.bound, p.waiting) for p in (transition.source, transition.target))
         ends = numbers[transition.source], numbers[transition.target]
         plain = checks.edge(ends, transition.variable, before, after)
-        in_step = align_checks(aligned, pattern, transition.variable, before.bound)
+        in_step = cyclic_nfa.align_checks(aligned, pattern, transition.variable, before.bound)
         step, follows = transition.step, bool(transition.source.bound)
         return replace(
             plain,
@@ -185,13 +170,17 @@ def _build_cyclic(
             longer=transition.longer,
             sooner=transition.sooner,
             pause=step.pause if follows else None,
-            stops=tuple(_stop(g, negative, before, after) for g in step.guards if _stops(g, follows)),
+            stops=tuple(
+                _stop(guard, negative, before, after)
+                for guard in step.guards
+                if follows or guard.where in (GuardScope.TAKEN, GuardScope.UP_TO)  # else no event precedes it
+            ),
         )
 
     edges = sorted(map(edge, transitions), key=lambda e: (e.source, e.target, e.variable))
     first = [e for e in edges if e.source == 0]
     if any(e.longer or e.sooner for e in first) and any(e.checks for e in first):
-        raise NoLoops("an optional loop at the start, with conditions on it")
+        raise cyclic_nfa.NoLoops("an optional loop at the start, with conditions on it")
     return Nfa(tuple(map(state, places)), tuple(edges), loops=True)
 
 
@@ -204,27 +193,22 @@ def _build_leading(
     """
     atom = negation.part
     if not is_event(atom):
-        raise NoLoops("a negation of several events inside a group")
+        raise cyclic_nfa.NoLoops("a negation of several events inside a group")
     refs = [r for c in negative if atom.variable in get_variables(c) for r in iterate_references(c)]
     if any(before or isinstance(r, Aggregate) for r in refs if r.variable != atom.variable):
-        raise NoLoops("conditions on a negation that begins a group")
+        raise cyclic_nfa.NoLoops("conditions on a negation that begins a group")
     return Negation(atom, tuple(sorted(before)), tuple(sorted(behind)), (), (), open=True)
-
-
-def _stops(guard: NegationGuard, follows: bool) -> bool:
-    """Whether a guard applies; no event precedes the first event of a match."""
-    return follows or guard.where in (GuardScope.TAKEN, GuardScope.UP_TO)
 
 
 def _stop(guard: NegationGuard, negative: tuple[Expr, ...], before: BindingState, after: BindingState) -> EdgeStop:
     atom = guard.negation.part
     if not is_event(atom):
-        raise NoLoops("a negation of several events inside a group")
+        raise cyclic_nfa.NoLoops("a negation of several events inside a group")
     conditions = tuple(c for c in negative if atom.variable in get_variables(c))
     for condition in conditions:
         others = [r for r in iterate_references(condition) if r.variable != atom.variable]
         if any(r.at in MOVING or not _is_known(r, before, after) for r in others):
-            raise NoLoops(f"{format_condition(condition)}, which is known only later")
+            raise cyclic_nfa.NoLoops(f"{format_condition(condition)}, which is known only later")
     return EdgeStop(atom.variable, conditions, guard.where)
 
 

@@ -5,32 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.ir import traits, traversal
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, IsNull
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_event,
-    is_negation,
-    is_operator_call,
-    is_sequence,
-)
-from ensue.ir.traversal import (
-    get_kleene_variables,
-    get_variables,
-    iterate_atoms,
-    iterate_bound_variables,
-    iterate_negations,
-    iterate_operator_calls,
-    iterate_references,
-    map_results_to_events,
-    rewrite_expr,
-)
 from ensue.ir.user_operator import TIME_ATTRIBUTES
+from ensue.planner import negations, physical_plan
 from ensue.planner.capabilities import (
     BY_START,
     RUNS,
@@ -47,30 +28,7 @@ from ensue.planner.features import KERNEL_KINDS, KindResolver, is_compilable
 from ensue.planner.hierarchy_modules import PRECURSORS, build_hierarchy_shape
 from ensue.planner.join_order import choose_structure, describe_shape_decision, find_best_shape, require_possible
 from ensue.planner.join_tree import build_tree, why_no_tree
-from ensue.planner.negations import (
-    build_inner_query,
-    find_interval_variables,
-    find_negations,
-    get_negation_name,
-    push_into_runs,
-    push_negation,
-    remove_lapses,
-    why_not_inner,
-    why_not_on_matches,
-)
 from ensue.planner.nfa import TooManyStates, build_automaton
-from ensue.planner.physical_plan import (
-    CompactPlan,
-    ConditionCheck,
-    InstanceStacks,
-    JoinTree,
-    NegationCheck,
-    Nfa,
-    PhysicalPlan,
-    ReferencePlan,
-    Role,
-    Structure,
-)
 from ensue.planner.planner_options import CHOICES, DEFAULT_OPTIONS, PlannerOptions
 from ensue.planner.predicate_order import describe_orders, order_predicates
 from ensue.planner.predicate_pushdown import MOVING, can_defer, get_moving_variable, get_unary_variable
@@ -89,7 +47,7 @@ def choose_plan(
     *,
     off: Collection[str] = (),
     python: Mapping[str, str] | None = None,
-) -> PhysicalPlan:
+) -> physical_plan.PhysicalPlan:
     """Plans an analyzed query. `off` names rules to leave out, to measure their effect.
 
     `python` maps user-defined operators that cannot be compiled to the reason.
@@ -99,13 +57,16 @@ def choose_plan(
     late = "predicate_placement" in off and query.strategies == {Strategy.ANY}
     query, notes = _apply_rules(query, schema, off)
     # the argument of a repeat depends on the conditions on its event
-    late = late and not any(iterate_operator_calls(query.pattern))
+    late = late and not any(traversal.iterate_operator_calls(query.pattern))
     conditions = _sort_conditions(query, schema, planning, late=late)
     kinds = KindResolver(schema, query.pattern)
     notes += [f"{choice}: off" for choice in CHOICES if choice in off]
-    if any(iterate_operator_calls(query.pattern)):
+    if any(traversal.iterate_operator_calls(query.pattern)):
         return plan_with_operators(query, conditions.roles, conditions.between, kinds, notes, planning, python or {})
-    core, reason = _without_intervals(query, schema, conditions)
+    core, reason = query, None
+    if any(iterate_interval_negations(query.pattern)):  # checked on the matches, where possible
+        reason = negations.why_not_on_matches(query, schema, conditions.absent)
+        core = negations.remove_lapses(query) if reason is None else query
     reason = reason or _no_kernel(core, schema, conditions, kinds)
     if planning.structure == "reference":
         reason = reason or "structure='reference'"
@@ -123,9 +84,9 @@ def choose_plan(
         structure, decisions = _choose_structure(core, between, conditions.roles, planning, shared)
     else:
         require_possible(planning, {}, reason)
-        structure, decisions = ReferencePlan(reason), ()
-    exact = isinstance(structure, ReferencePlan)
-    return PhysicalPlan(
+        structure, decisions = physical_plan.ReferencePlan(reason), ()
+    exact = isinstance(structure, physical_plan.ReferencePlan)
+    return physical_plan.PhysicalPlan(
         query,
         structure,
         roles=() if exact else conditions.roles,
@@ -158,11 +119,11 @@ def _apply_rules(query: Query, schema: Schema, off: Collection[str]) -> tuple[Qu
 class _Conditions:
     """Conditions of a query by the events they read."""
 
-    roles: tuple[Role, ...]  # a single event
+    roles: tuple[physical_plan.Role, ...]  # a single event
     between: tuple[Expr, ...]  # several events of the match
     absent: tuple[Expr, ...]  # a negated event together with others
 
-    def role(self, variable: str) -> Role:
+    def role(self, variable: str) -> physical_plan.Role:
         return next(r for r in self.roles if r.variable == variable)
 
 
@@ -177,20 +138,26 @@ class _Between:
 
 
 def _choose_structure(
-    query: Query, between: _Between, roles: tuple[Role, ...], planning: PlannerOptions, shared: CompactPlan | str
-) -> tuple[Structure, tuple[PlanDecision, ...]]:
+    query: Query,
+    between: _Between,
+    roles: tuple[physical_plan.Role, ...],
+    planning: PlannerOptions,
+    shared: physical_plan.CompactPlan | str,
+) -> tuple[physical_plan.Structure, tuple[PlanDecision, ...]]:
     """Chooses the cheapest structure that can hold the partial matches, by estimated cost."""
-    possible: dict[str, Structure] = {}
+    possible: dict[str, physical_plan.Structure] = {}
     if "stacks" not in planning.off and (stacks := _build_stacks(query, between)) is not None:
         several = frozenset(r.variable for r in roles if r.inner is not None)
-        possible["stacks"] = push_negation(stacks, intervals=between.intervals, complex_=several, off=planning.off)
+        possible["stacks"] = negations.push_negation(
+            stacks, intervals=between.intervals, complex_=several, off=planning.off
+        )
     runs = _build_automaton(query, between)
-    if isinstance(runs, Nfa):
-        negated = find_negations(query.pattern, between.absent)
-        possible["runs"] = push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
-    if isinstance(shared, CompactPlan):
+    if isinstance(runs, physical_plan.Nfa):
+        negated = negations.find_negations(query.pattern, between.absent)
+        possible["runs"] = negations.push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
+    if isinstance(shared, physical_plan.CompactPlan):
         possible["compact"] = shared
-    if isinstance(runs, ReferencePlan) and not possible and planning.structure != "tree":
+    if isinstance(runs, physical_plan.ReferencePlan) and not possible and planning.structure != "tree":
         require_possible(planning, {}, runs.reason)
         return runs, ()
     statistics, ordering = planning.statistics, "predicate_order" not in planning.off
@@ -209,12 +176,14 @@ def _choose_structure(
         preferred=needs_partial_output(query),
     )
     orders = tuple(describe_orders(structure, statistics)) if ordering else ()
-    if isinstance(structure, JoinTree):
+    if isinstance(structure, physical_plan.JoinTree):
         orders = (describe_shape_decision(structure, joins, planning), *orders)
     return structure, (decision, *orders)
 
 
-def _build_tree(query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions) -> JoinTree | None:
+def _build_tree(
+    query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions
+) -> physical_plan.JoinTree | None:
     """Builds a join tree of the requested or the cheapest shape, if the query can have one.
 
     Without statistics of the stream, a tree is built only on request.
@@ -236,14 +205,14 @@ def _build_tree(query: Query, between: _Between, joins: JoinCosts, planning: Pla
 
 
 def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, late: bool) -> _Conditions:
-    kleene = get_kleene_variables(query.pattern)
-    bound = set(iterate_bound_variables(query.pattern))
-    every: dict[str, list[Expr]] = {a.variable: [] for a in iterate_atoms(query.pattern)}
+    kleene = traversal.get_kleene_variables(query.pattern)
+    bound = set(traversal.iterate_bound_variables(query.pattern))
+    every: dict[str, list[Expr]] = {a.variable: [] for a in traversal.iterate_atoms(query.pattern)}
     first: dict[str, list[Expr]] = {v: [] for v in every}
     between: list[Expr] = []
     absent: list[Expr] = []
     for condition in query.where:
-        names = get_variables(condition)
+        names = traversal.get_variables(condition)
         single = get_unary_variable(condition, frozenset(kleene))
         if not names:
             for conditions in every.values():
@@ -254,11 +223,11 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
             between.append(condition)
         else:
             absent.append(condition)
-    lapsing = find_interval_variables(query.pattern)
-    complex_ = [n.part for n in iterate_negations(query.pattern) if not is_event(n.part)]
-    inside = {a.variable for part in complex_ for a in iterate_atoms(part)}
+    lapsing = negations.find_interval_variables(query.pattern)
+    complex_ = [n.part for n in traversal.iterate_negations(query.pattern) if not traits.is_event(n.part)]
+    inside = {a.variable for part in complex_ for a in traversal.iterate_atoms(part)}
     roles = [
-        Role(
+        physical_plan.Role(
             atom.variable,
             atom.type,
             tuple(every[atom.variable]),
@@ -267,22 +236,14 @@ def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, 
             negative=atom.variable not in bound,
             lapse=atom.variable in lapsing,
         )
-        for atom in iterate_atoms(query.pattern)
+        for atom in traversal.iterate_atoms(query.pattern)
         if atom.variable not in inside
     ]
     for part in complex_:
         # stacks and runs emit matches one by one, in the order in which the kernel reads them
-        inner = choose_plan(build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
-        roles.append(Role(get_negation_name(part), "", negative=True, inner=inner))
+        inner = choose_plan(negations.build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
+        roles.append(physical_plan.Role(negations.get_negation_name(part), "", negative=True, inner=inner))
     return _Conditions(tuple(roles), tuple(between), tuple(absent))
-
-
-def _without_intervals(query: Query, schema: Schema, conditions: _Conditions) -> tuple[Query, str | None]:
-    """Drops interval negations, which are checked on the matches, or says why it cannot."""
-    if not any(iterate_interval_negations(query.pattern)):
-        return query, None
-    why = why_not_on_matches(query, schema, conditions.absent)
-    return (remove_lapses(query), None) if why is None else (query, why)
 
 
 def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: KindResolver) -> str | None:
@@ -296,9 +257,9 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: Kin
     negated = any(role.negative and not role.lapse for role in conditions.roles)
     if schema.intervals and negated and _has_and(query.pattern):
         return "negation next to AND over events with a duration"
-    for negation in find_negations(query.pattern, conditions.absent):
-        if not is_event(negation.part):
-            reason = why_not_inner(negation, query, conditions.role(negation.variable))
+    for negation in negations.find_negations(query.pattern, conditions.absent):
+        if not traits.is_event(negation.part):
+            reason = negations.why_not_inner(negation, query, conditions.role(negation.variable))
             if reason is not None:
                 return reason
         for condition in negation.conditions:
@@ -308,8 +269,8 @@ def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: Kin
 
 
 def _has_and(pattern: Pattern) -> bool:
-    inner = get_positive_parts(pattern)
-    return get_form(pattern) is NodeForm.TOGETHER or any(map(_has_and, inner))
+    inner = traits.get_positive_parts(pattern)
+    return traits.get_form(pattern) is traits.NodeForm.TOGETHER or any(map(_has_and, inner))
 
 
 def _can_wait(condition: Expr, query: Query) -> bool:
@@ -321,13 +282,13 @@ def _can_wait(condition: Expr, query: Query) -> bool:
         r.at not in MOVING
         and not (isinstance(r, FieldRef) and r.at is EventPosition.NTH and r.nth > 1)
         and (r.variable in always or not isinstance(r, FieldRef))
-        for r in iterate_references(condition)
+        for r in traversal.iterate_references(condition)
     )
 
 
-def _build_automaton(query: Query, between: _Between) -> Structure:
+def _build_automaton(query: Query, between: _Between) -> physical_plan.Structure:
     if (why := why_unsupported(query.pattern, RUNS)) is not None:
-        return ReferencePlan(why)
+        return physical_plan.ReferencePlan(why)
     late = tuple(c for c in between.tied if between.late and can_defer(c) and not is_aligned(c))
     early = tuple(c for c in between.tied if c not in late)
     try:
@@ -340,40 +301,40 @@ def _build_automaton(query: Query, between: _Between) -> Structure:
             strategy=query.strategy,
         )
     except TooManyStates:
-        return ReferencePlan("a pattern with too many orders of events")
+        return physical_plan.ReferencePlan("a pattern with too many orders of events")
     except NoLoops as why:
-        return ReferencePlan(str(why))
+        return physical_plan.ReferencePlan(str(why))
     checks = [check for edge in built.edges for check in edge.checks]
     checks += [check for state in built.states for check in state.checks]
     if any(check.each and not can_defer(check.condition) for check in checks):
-        return ReferencePlan("a running aggregate compared with a value that is known only later")
+        return physical_plan.ReferencePlan("a running aggregate compared with a value that is known only later")
     return built
 
 
-def _build_stacks(query: Query, between: _Between) -> InstanceStacks | None:
+def _build_stacks(query: Query, between: _Between) -> physical_plan.InstanceStacks | None:
     """Builds instance stacks for sequences of single events under skip-till-any-match."""
     if why_no_stacks(query) is not None:
         return None
-    inner = get_parts(query.pattern)
-    order = [p.variable for p in inner if is_event(p)]
-    checks: list[list[ConditionCheck]] = [[] for _ in order]
+    inner = traits.get_parts(query.pattern)
+    order = [p.variable for p in inner if traits.is_event(p)]
+    checks: list[list[physical_plan.ConditionCheck]] = [[] for _ in order]
     for condition in between.tied:
-        position = 0 if between.late else min(order.index(v) for v in get_variables(condition))
-        checks[position].append(ConditionCheck(condition))
-    absences: list[list[NegationCheck]] = [[] for _ in order]
-    negated = find_negations(query.pattern, between.absent)
+        position = 0 if between.late else min(order.index(v) for v in traversal.get_variables(condition))
+        checks[position].append(physical_plan.ConditionCheck(condition))
+    absences: list[list[physical_plan.NegationCheck]] = [[] for _ in order]
+    negated = negations.find_negations(query.pattern, between.absent)
     position = 0  # of the next positive event
     for part in inner:
-        if is_negation(part):
+        if traits.is_negation(part):
             negation = next(n for n in negated if n.part == part.part)
-            bound = {order.index(v) for c in negation.conditions for v in get_variables(c) & {*order}}
+            bound = {order.index(v) for c in negation.conditions for v in traversal.get_variables(c) & {*order}}
             previous = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *bound})].append(
-                NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
+                physical_plan.NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
             )
         else:
             position += 1
-    return InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
+    return physical_plan.InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
 
 
 def why_no_stacks(query: Query) -> str | None:
@@ -382,37 +343,33 @@ def why_no_stacks(query: Query) -> str | None:
         return f"{query.strategy.value} decides at each event whether a match takes it"
     if query.after is not None and query.after.by_start:
         return BY_START
-    if is_event(query.pattern):
+    if traits.is_event(query.pattern):
         return "the pattern has only one event"
-    events = get_positive_parts(query.pattern)
+    events = traits.get_positive_parts(query.pattern)
     if (
-        not is_sequence(query.pattern)
-        or not all(map(is_event, events))
+        not traits.is_sequence(query.pattern)
+        or not all(map(traits.is_event, events))
         or find_unsupported(query.pattern, STACKS) is not None
     ):
         return "the pattern is more than single events in sequence"
     if len(events) < 2:
         return "the pattern has only one event"
-    if is_negation(get_parts(query.pattern)[-1]):
+    if traits.is_negation(traits.get_parts(query.pattern)[-1]):
         return "a negation at the end waits for time to pass"
     if len(events) > MOST_STACKS:
         return f"the sequence has more than {MOST_STACKS} events"
     return None
 
 
-def get_structure_name(structure: Structure) -> str:
+_STRUCTURE_NAMES = {
+    physical_plan.Nfa: "runs", physical_plan.InstanceStacks: "instance stacks", physical_plan.JoinTree: "join tree",
+    physical_plan.CompactPlan: "compact", physical_plan.ReferencePlan: "reference",
+}  # fmt: skip
+
+
+def get_structure_name(structure: physical_plan.Structure) -> str:
     """The name of a structure in explain."""
-    match structure:
-        case Nfa():
-            return "runs"
-        case InstanceStacks():
-            return "instance stacks"
-        case JoinTree():
-            return "join tree"
-        case CompactPlan():
-            return "compact"
-        case ReferencePlan():
-            return "reference"
+    return _STRUCTURE_NAMES[type(structure)]
 
 
 # Queries with user-defined operators, which only a join tree runs.
@@ -420,13 +377,13 @@ def get_structure_name(structure: Structure) -> str:
 
 def plan_with_operators(
     query: Query,
-    roles: Sequence[Role],
+    roles: Sequence[physical_plan.Role],
     between: Sequence[Expr],
     kinds: KindResolver,
     notes: Sequence[str],
     planning: PlannerOptions,
     python: Mapping[str, str],
-) -> PhysicalPlan:
+) -> physical_plan.PhysicalPlan:
     """Plans a join tree, or the reference semantics with the reason.
 
     `python` maps operators that run as Python to the reason.
@@ -441,19 +398,19 @@ def plan_with_operators(
     statistics = planning.statistics
     roles = tuple(_require_values(role, query) for role in roles)
     why = _why_not(query, residual) or why_no_tree(query, tuple(tied), ())
-    name = next(iterate_operator_calls(query.pattern)).operator.name
+    name = next(traversal.iterate_operator_calls(query.pattern)).operator.name
     if why is None and planning.structure == "reference":
         why = "structure='reference'"
     if why is not None:
         require_possible(planning, {}, why)
-        structure = ReferencePlan(f"the operator {name}: {why}")
-        return PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
+        structure = physical_plan.ReferencePlan(f"the operator {name}: {why}")
+        return physical_plan.PhysicalPlan(query, structure, notes=tuple(notes), statistics=statistics)
     ordered = "predicate_order" not in planning.off
     shape, load = planning.shape, Cardinalities.estimate(query, roles, statistics)
     if shape is None:
         shape = find_best_shape(JoinCosts(query.pattern, tuple(tied), load, ordered))
     push = "predicate_placement" not in planning.off
-    tree: Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
+    tree: physical_plan.Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
     assert tree is not None
     require_possible(planning, {"tree": tree}, f"the operator {name} is joined in a tree")
     if ordered:
@@ -461,7 +418,7 @@ def plan_with_operators(
     tree, decision = choose_structure({"tree": (tree, estimate_structure(tree, query, load))}, planning)
     orders = describe_orders(tree, statistics) if ordered else ()
     slow = [f"operator {name} runs as Python: {reason}" for name, reason in python.items()]
-    return PhysicalPlan(
+    return physical_plan.PhysicalPlan(
         query,
         tree,
         roles=roles,
@@ -480,8 +437,10 @@ def lower_results(condition: Expr, query: Query) -> Expr:
     The value of an attribute is `first(r.height)`, which reads no event; a field that a result
     inherits from its only event becomes the field of that event.
     """
-    attributes = {a.variable: (*TIME_ATTRIBUTES, *dict(a.operator.z)) for a in iterate_operator_calls(query.pattern)}
-    sources = map_results_to_events(query.pattern)
+    attributes = {
+        a.variable: (*TIME_ATTRIBUTES, *dict(a.operator.z)) for a in traversal.iterate_operator_calls(query.pattern)
+    }
+    sources = traversal.map_results_to_events(query.pattern)
 
     def lower(node: Expr) -> Expr:
         if not isinstance(node, FieldRef) or node.variable not in attributes:
@@ -490,13 +449,13 @@ def lower_results(condition: Expr, query: Query) -> Expr:
             return Aggregate("first", node.variable, node, EventPosition.ALL)
         return replace(node, variable=sources[node.variable])
 
-    return rewrite_expr(condition, lower)
+    return traversal.rewrite_expr(condition, lower)
 
 
 def _why_not(query: Query, residual: Sequence[Expr]) -> str | None:
     if residual and query.after is not None:
         return "a condition that compiled code cannot evaluate"
-    for applied in iterate_operator_calls(query.pattern):
+    for applied in traversal.iterate_operator_calls(query.pattern):
         kinds = [r.kind for reads in applied.reads for r in reads]
         kinds += [kind for _, kind in applied.operator.z]
         if any(kind not in KERNEL_KINDS for kind in kinds):
@@ -506,13 +465,13 @@ def _why_not(query: Query, residual: Sequence[Expr]) -> str | None:
     return None
 
 
-def _require_values(role: Role, query: Query) -> Role:
+def _require_values(role: physical_plan.Role, query: Query) -> physical_plan.Role:
     """Adds the condition that the fields which an operator reads are not null."""
     not_null = tuple(
         IsNull(FieldRef(role.variable, reading.column), negated=True)
-        for applied in iterate_operator_calls(query.pattern)
+        for applied in traversal.iterate_operator_calls(query.pattern)
         for part, reads in zip(applied.inputs, applied.reads, strict=True)
-        if is_event(part) and part.variable == role.variable
+        if traits.is_event(part) and part.variable == role.variable
         for reading in reads
     )
     return replace(role, conditions=(*role.conditions, *not_null))
@@ -520,11 +479,11 @@ def _require_values(role: Role, query: Query) -> Role:
 
 def _require_inherited_values(query: Query) -> list[Expr]:
     """The same condition for fields that an operator reads from another one's result."""
-    sources = map_results_to_events(query.pattern)
+    sources = traversal.map_results_to_events(query.pattern)
     conditions: list[Expr] = []
-    for applied in iterate_operator_calls(query.pattern):
+    for applied in traversal.iterate_operator_calls(query.pattern):
         for part, reads in zip(applied.inputs, applied.reads, strict=True):
-            if is_operator_call(part):
+            if traits.is_operator_call(part):
                 attributes = dict(part.operator.z)
                 conditions += [
                     IsNull(FieldRef(sources[part.variable], reading.column), negated=True)

@@ -72,15 +72,14 @@ class PlannerOptions:
         return replace(self, off={*self.off, *off}) if off else self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that `from_dict` reads, without the limits, which a restart may change."""
-        modules = [module.to_dict() for module in self.modules]
+        """Plain values that `from_dict` reads, without what a restart finds out again: modules and limits."""
         return {
             "statistics": self.statistics.described(),
             "off": sorted(self.off),
             "structure": self.structure,
             "shape": self.shape,
             "adaptive": self.adaptive,
-        } | ({"modules": modules} if modules else {})
+        }
 
     @classmethod
     def from_dict(cls, described: dict[str, Any] | None) -> "PlannerOptions":
@@ -94,7 +93,6 @@ class PlannerOptions:
             structure=described["structure"],
             shape=_shape(described["shape"]),
             adaptive=described["adaptive"],
-            modules=tuple(map(HierarchyModule.from_dict, described.get("modules", ()))),
             limits=per_core,
         )
 

@@ -5,15 +5,12 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
-from ensue.analyzer.types import infer_kind
 from ensue.cached import cached_property
 from ensue.errors import QueryError
-from ensue.functions.row_aggregates import find_row_aggregate
-from ensue.ir.expression import Binary, Expr, FieldRef, Literal
+from ensue.ir.expression import Expr, FieldRef, Literal
 from ensue.ir.row_pattern import (
     CLASSIFIER,
     MATCH_COLUMNS,
-    MATCH_NUMBER,
     OPERAND,
     ROW,
     Alternation,
@@ -25,16 +22,16 @@ from ensue.ir.row_pattern import (
     PartitionAnchor,
     Permutation,
     Repetition,
-    RowAggregate,
     RowExpression,
     RowOperand,
     RowPatternQuery,
     RowTerm,
     RowVariable,
     collect_variables,
+    iterate_terms,
     reads_match_columns,
 )
-from ensue.ir.traversal import iterate_nodes, rewrite_expr
+from ensue.ir.traversal import get_conjuncts, iterate_nodes, rewrite_expr
 from ensue.schema import ValueKind
 
 _VARIABLES = 60  # each is a bit of 64
@@ -347,17 +344,10 @@ def _build_size_error() -> QueryError:
 
 def _is_deterministic(term: RowTerm) -> bool:
     """Whether a term can be matched in one way only."""
-    match term:
-        case RowVariable() | EmptyRowPattern() | PartitionAnchor():
-            return True
-        case Concatenation(parts=parts):
-            return all(map(_is_deterministic, parts))
-        case Repetition(part=part, least=least, most=most):
-            return least == most and _is_deterministic(part)
-        case Exclusion(part=part):
-            return _is_deterministic(part)
-        case Alternation() | Permutation():
-            return False
+    return not any(
+        isinstance(part, Alternation | Permutation) or (isinstance(part, Repetition) and part.least != part.most)
+        for part in iterate_terms(term)
+    )
 
 
 def _drop_unreachable(choices: list[RowTransition]) -> list[RowTransition]:
@@ -385,20 +375,11 @@ def _split(variable: str, value: RowExpression) -> RowPredicates:
     value = _resolve_classifier(variable, value)
     alone: list[RowExpression] = []
     matched: list[RowExpression] = []
-    for conjunct in _conjuncts(value.expr):
+    for conjunct in get_conjuncts(value.expr):
         part = _part(conjunct, value)
         decided = all(is_own_row(reach, variable) for reach in part.operands)
         (alone if decided else matched).append(part)
     return RowPredicates(tuple(alone), tuple(matched))
-
-
-def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    match expr:
-        case Binary(operator="and", left=left, right=right):
-            yield from _conjuncts(left)
-            yield from _conjuncts(right)
-        case _:
-            yield expr
 
 
 def _part(expr: Expr, value: RowExpression) -> RowExpression:
@@ -519,36 +500,3 @@ class RowPatternPlan:
     def _reaches(self) -> Iterator[RowOperand]:
         for value in self.row_pattern.values:
             yield from value.operands
-
-
-OF_MATCH = {CLASSIFIER: ValueKind.STRING, MATCH_NUMBER: ValueKind.INTEGER}
-
-
-def infer_row_kind(expr: Expr, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The type of an expression over the columns of one row."""
-
-    def column(field: FieldRef) -> ValueKind:
-        assert field.name is not None
-        return OF_MATCH.get(field.name) or columns[field.name]
-
-    return infer_kind(expr, column)
-
-
-def infer_reach_kind(reach: RowOperand, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The type of a reach; the list of an aggregate is OTHER."""
-    match reach:
-        case Navigation(expr=expr):
-            return infer_row_kind(expr, columns)
-        case MatchNumber():
-            return ValueKind.INTEGER
-        case RowAggregate(function=function, arguments=arguments):
-            record = find_row_aggregate(function)
-            assert record is not None
-            kind = record.kind([infer_row_kind(argument, columns) for argument in arguments])
-            assert kind is not None, f"{function} was checked"
-            return kind
-
-
-def infer_value_kind(value: RowExpression, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The type of a value of MEASURES or DEFINE."""
-    return infer_kind(value.expr, lambda leaf: infer_reach_kind(value.reach(leaf), columns))

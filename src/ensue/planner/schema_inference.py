@@ -10,20 +10,8 @@ from ensue.analyzer.query import check_structure
 from ensue.analyzer.types import get_constant_kind
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import ArgumentType
-from ensue.ir.expression import (
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.pattern import OperatorCall
 from ensue.ir.query import Query
@@ -190,7 +178,7 @@ class _Use:
     def require(self, expr: Expr, kind: ValueKind) -> None:
         """Records that an expression must have a kind."""
         match expr:
-            case Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
+            case expression.Binary(operator="+" | "-" | "*" | "%", left=left, right=right) if kind.numeric:
                 self.require(left, kind)
                 self.require(right, kind)
             case _:
@@ -199,47 +187,47 @@ class _Use:
     def term(self, expr: Expr) -> Term:
         """The kind or field of an expression; records the evidence of its parts."""
         match expr:
-            case Literal(value=value):
+            case expression.Literal(value=value):
                 kind = get_constant_kind(value)
                 return ValueKind.FLOAT if kind is ValueKind.INTEGER else kind
-            case FieldRef(name=None):
+            case expression.FieldRef(name=None):
                 return ValueKind.OTHER
-            case FieldRef(variable=variable, name=str(name)) if variable in self.results:
+            case expression.FieldRef(variable=variable, name=str(name)) if variable in self.results:
                 return self._infer_result(variable, name)
-            case FieldRef(variable=variable, name=str(name)):
+            case expression.FieldRef(variable=variable, name=str(name)):
                 return self.slot(variable, name)
-            case FieldRef():
+            case expression.FieldRef():
                 return None
-            case Aggregate():
+            case expression.Aggregate():
                 return self._aggregate(expr)
-            case Unary(operator="not", operand=operand):
+            case expression.Unary(operator="not", operand=operand):
                 self.require(operand, ValueKind.BOOLEAN)
                 return ValueKind.BOOLEAN
-            case Unary(operand=operand):
+            case expression.Unary(operand=operand):
                 return self._number_unless_known(self.term(operand))
-            case Binary(operator="and" | "or" | "||", left=left, right=right):
+            case expression.Binary(operator="and" | "or" | "||", left=left, right=right):
                 kind = ValueKind.STRING if expr.operator == "||" else ValueKind.BOOLEAN
                 self.require(left, kind)
                 self.require(right, kind)
                 return kind
-            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+            case expression.Binary(operator=operator, left=left, right=right) if operator in expression.COMPARISONS:
                 self._compare(left, (right,), equality=operator in ("=", "!="))
                 return ValueKind.BOOLEAN
-            case Binary():
+            case expression.Binary():
                 return self._infer_arithmetic(expr, None)
-            case IsNull(operand=operand):
+            case expression.IsNull(operand=operand):
                 self.term(operand)
                 return ValueKind.BOOLEAN
-            case In(operand=operand, options=options):
+            case expression.In(operand=operand, options=options):
                 self._compare(operand, options, equality=True)
                 return ValueKind.BOOLEAN
-            case Between(operand=operand, low=low, high=high):
+            case expression.Between(operand=operand, low=low, high=high):
                 self._compare(operand, (low, high), equality=False)
                 return ValueKind.BOOLEAN
-            case Like(operand=operand):
+            case expression.Like(operand=operand):
                 self.require(operand, ValueKind.STRING)
                 return ValueKind.BOOLEAN
-            case FunctionCall(function=function, arguments=arguments):
+            case expression.FunctionCall(function=function, arguments=arguments):
                 return self._call(function, arguments)
 
     def read_operator(self, applied: OperatorCall) -> None:
@@ -270,7 +258,7 @@ class _Use:
 
     def _takes_time(self, computed: Expr, other: Expr) -> bool:
         """`b.time - a.time < 5 minutes`: a difference compared with a duration."""
-        if isinstance(computed, Binary) and computed.operator in ("+", "-"):
+        if isinstance(computed, expression.Binary) and computed.operator in ("+", "-"):
             length = self.term(other)
             if length is ValueKind.DURATION:
                 self.agree(self._infer_arithmetic(computed, length), length)
@@ -285,7 +273,7 @@ class _Use:
             self.agree(term, ValueKind.FLOAT)
         return self._get_known_kind(term) or ValueKind.FLOAT
 
-    def _infer_arithmetic(self, expr: Binary, expected: ValueKind | None) -> Term:
+    def _infer_arithmetic(self, expr: expression.Binary, expected: ValueKind | None) -> Term:
         terms = self.term(expr.left), self.term(expr.right)
         left, right = map(self._get_known_kind, terms)
         if expr.operator in ("+", "-"):
@@ -302,7 +290,7 @@ class _Use:
         self.agree(terms[1], right)
         return _result(expr.operator, left, right)
 
-    def _aggregate(self, expr: Aggregate) -> Term:
+    def _aggregate(self, expr: expression.Aggregate) -> Term:
         if expr.argument is None:
             return ValueKind.FLOAT
         term = self.term(expr.argument)

@@ -2,25 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ensue.errors import EventError
-from ensue.ir.expression import (
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir import expression
+from ensue.ir.expression import Expr
 from ensue.ir.hierarchy import LAST_POSITION
 from ensue.printing.expression_printer import format_condition
 
@@ -159,37 +147,43 @@ ASSUMED = Statistics()
 def assume_selectivity(condition: Expr) -> float:
     """The selectivity of a condition by its form, with the constants that databases assume.
 
-    >>> a, b = FieldRef("a", "x"), FieldRef("b", "x")
-    >>> assume_selectivity(Binary("=", a, b)), round(assume_selectivity(Binary("<", a, b)), 3)
+    >>> a, b = expression.FieldRef("a", "x"), expression.FieldRef("b", "x")
+    >>> assume_selectivity(expression.Binary("=", a, b)), round(assume_selectivity(expression.Binary("<", a, b)), 3)
     (0.1, 0.333)
     """
     match condition:
-        case Literal(value=value):
+        case expression.Literal(value=value):
             return 1.0 if value is True else 0.0
-        case Binary(left=FieldRef(name=name)) if name == LAST_POSITION:
+        case expression.Binary(left=expression.FieldRef(name=name)) if name == LAST_POSITION:
             return 0.99  # it only matters if two events end and start at the same time
-        case Binary(operator="and", left=left, right=right):
+        case expression.Binary(operator="and", left=left, right=right):
             return assume_selectivity(left) * assume_selectivity(right)
-        case Binary(operator="or", left=left, right=right):
+        case expression.Binary(operator="or", left=left, right=right):
             return 1 - (1 - assume_selectivity(left)) * (1 - assume_selectivity(right))
-        case Binary(operator="="):
+        case expression.Binary(operator="="):
             return EQUAL
-        case Binary(operator="!="):
+        case expression.Binary(operator="!="):
             return 1 - EQUAL
-        case Binary(operator=operator) if operator in COMPARISONS:
+        case expression.Binary(operator=operator) if operator in expression.COMPARISONS:
             return RANGE
-        case Unary(operator="not", operand=operand):
+        case expression.Unary(operator="not", operand=operand):
             return 1 - assume_selectivity(operand)
-        case IsNull(negated=negated):
+        case expression.IsNull(negated=negated):
             return 1 - EQUAL if negated else EQUAL
-        case In(options=options, negated=negated):
+        case expression.In(options=options, negated=negated):
             share = min(0.5, EQUAL * len(options))
             return 1 - share if negated else share
-        case Between(negated=negated):
+        case expression.Between(negated=negated):
             return 1 - BETWEEN if negated else BETWEEN
-        case Like(negated=negated):
+        case expression.Like(negated=negated):
             return 1 - LIKE if negated else LIKE
-        case FieldRef() | Aggregate() | Unary() | Binary() | FunctionCall():
+        case (
+            expression.FieldRef()
+            | expression.Aggregate()
+            | expression.Unary()
+            | expression.Binary()
+            | expression.FunctionCall()
+        ):
             return TRUE
 
 
@@ -257,22 +251,16 @@ def compute_statistics(
         return before
     passes = dict(before.passes)
     passes |= {text: share for text, count in counters.by_text().items() if (share := count.share) is not None}
+    shares, types = dict(before.shares), counters.types or {}
+    shares |= {types[v]: count.tried / counters.events for v, count in (counters.roles or {}).items() if v in types}
     return Statistics(
         source,
         counters.events / counters.seconds if counters.seconds > 0 else before.rate,
-        _shares(counters, before.shares),
+        tuple(sorted(shares.items())),
         tuple(sorted(passes.items())),
         float(counters.partitions),
         counters.effective,
     )
-
-
-def _shares(counters: MatcherCounters, before: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    shares, types = dict(before), counters.types or {}
-    for variable, count in (counters.roles or {}).items():
-        if variable in types:
-            shares[types[variable]] = count.tried / counters.events
-    return tuple(sorted(shares.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ensue.errors import QueryError
+from ensue.geo.wkt import format_number
 from ensue.ir.expression import Constant, Literal
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.subscription import (
@@ -183,12 +184,3 @@ def format_length(length: Length) -> str:
             return format_duration(nanoseconds)
         case ByUnits(amount):
             return format_number(amount) if isinstance(amount, float) else str(amount)
-
-
-def format_number(number: float) -> str:
-    """Prints a number without `.0`.
-
-    >>> format_number(3.0), format_number(0.1), format_number(1e30)
-    ('3', '0.1', '1e+30')
-    """
-    return repr(number + 0.0).removesuffix(".0")

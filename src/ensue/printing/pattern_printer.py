@@ -168,7 +168,7 @@ def format_pattern(pattern: Pattern) -> str:
             ends = format_expr(interval.after, SUM), format_expr(interval.until, SUM)
             return f"{shown} FROM {ends[0]} TO {ends[1]}"
         case Seq(parts=parts):
-            first, *others = map(_in_sequence, parts)
+            first, *others = (f"{' ' if is_then(part) else ', '}{format_pattern(part)}" for part in parts)
             return f"SEQ({first.removeprefix(', ')}{''.join(others)})" if parts else "SEQ()"
         case Then(part=part):
             shown = format_pattern(part)
@@ -180,11 +180,6 @@ def format_pattern(pattern: Pattern) -> str:
         case OperatorCall(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
             inside = [*map(format_pattern, inputs), *(format_expr(p) for p in parameters)]
             return f"{format_name(operator.name)}({', '.join(inside)}) {format_name(variable)}"
-
-
-def _in_sequence(part: Pattern) -> str:
-    """Prints a part of a sequence with the separator before it."""
-    return f" {format_pattern(part)}" if is_then(part) else f", {format_pattern(part)}"
 
 
 def format_head(pattern: Pattern) -> str:

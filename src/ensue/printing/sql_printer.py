@@ -2,30 +2,9 @@
 
 from collections.abc import Iterator
 
+from ensue.ir import row_pattern
 from ensue.ir.archive_join import ArchiveJoinQuery, JoinSide, RowPatternSide
 from ensue.ir.expression import Expr, FieldRef, Literal
-from ensue.ir.row_pattern import (
-    CLASSIFIER,
-    MATCH_NUMBER,
-    Alternation,
-    Concatenation,
-    EmptyRowPattern,
-    Exclusion,
-    MatchNumber,
-    Navigation,
-    PartitionAnchor,
-    PartitionKey,
-    Permutation,
-    Repetition,
-    RowAggregate,
-    RowExpression,
-    RowOperand,
-    RowPatternQuery,
-    RowSkip,
-    RowSortKey,
-    RowTerm,
-    RowVariable,
-)
 from ensue.printing.expression_printer import format_order, format_quantifier, format_scalar, format_sql_name
 
 _BRANCHES, _SEQUENCE, _REPEATED, _ALONE = range(4)  # precedences
@@ -33,7 +12,7 @@ _BRANCHES, _SEQUENCE, _REPEATED, _ALONE = range(4)  # precedences
 Subsets = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def format_clause(clause: RowPatternQuery) -> str:
+def format_clause(clause: row_pattern.RowPatternQuery) -> str:
     """Prints a clause, one part per line.
 
     >>> from ensue.parser.sql.clause_parser import parse_clause
@@ -51,7 +30,7 @@ def format_clause(clause: RowPatternQuery) -> str:
     return f"MATCH_RECOGNIZE (\n{lines}\n)"
 
 
-def _lines(clause: RowPatternQuery) -> Iterator[str]:
+def _lines(clause: row_pattern.RowPatternQuery) -> Iterator[str]:
     subsets = clause.subsets
     if clause.partition:
         yield "PARTITION BY " + ", ".join(map(_key, clause.partition))
@@ -65,12 +44,14 @@ def _lines(clause: RowPatternQuery) -> Iterator[str]:
         ]
         yield ",\n  ".join(shown)
     yield clause.rows.value
-    yield f"AFTER MATCH SKIP {_skip(clause.skip)}"
+    target = "" if clause.skip.name is None else f" {format_variable(clause.skip.name)}"
+    yield f"AFTER MATCH SKIP {clause.skip.to.value}{target}"
     yield f"PATTERN ({format_row_pattern(clause.pattern)})"
     if clause.within is not None:
         yield f"WITHIN {format_scalar(Literal(clause.within), str)}"
     if subsets:
-        yield "SUBSET " + ", ".join(_subset(*subset) for subset in subsets)
+        shown = [f"{format_variable(name)} = ({', '.join(map(format_variable, members))})" for name, members in subsets]
+        yield "SUBSET " + ", ".join(shown)
     if clause.defines:
         yield "DEFINE"
         shown = [
@@ -80,22 +61,14 @@ def _lines(clause: RowPatternQuery) -> Iterator[str]:
         yield ",\n  ".join(shown)
 
 
-def _key(key: PartitionKey) -> str:
+def _key(key: row_pattern.PartitionKey) -> str:
     shown = format_over_row(key.expr)
     return shown if key.column == key.name else f"{shown} AS {format_sql_name(key.name)}"
 
 
-def format_row_sort_key(key: RowSortKey, owner: str = "") -> str:
+def format_row_sort_key(key: row_pattern.RowSortKey, owner: str = "") -> str:
     """Prints a key of ORDER BY."""
     return format_order(format_over_row(key.expr, owner), key.descending, key.nulls_first)
-
-
-def _skip(skip: RowSkip) -> str:
-    return skip.to.value if skip.name is None else f"{skip.to.value} {format_variable(skip.name)}"
-
-
-def _subset(name: str, members: tuple[str, ...]) -> str:
-    return f"{format_variable(name)} = ({', '.join(map(format_variable, members))})"
 
 
 def format_variable(name: str) -> str:
@@ -108,40 +81,44 @@ def format_variable(name: str) -> str:
     return shown if shown.startswith('"') or name == name.upper() else f'"{name}"'
 
 
-def format_row_pattern(term: RowTerm, inside: int = _BRANCHES) -> str:
+def format_row_pattern(term: row_pattern.RowTerm, inside: int = _BRANCHES) -> str:
     """Prints a pattern; `inside` is the surrounding precedence.
 
-    >>> format_row_pattern(Repetition(Alternation((RowVariable("B"), EmptyRowPattern())), 1, None))
+    >>> format_row_pattern(
+    ...     row_pattern.Repetition(
+    ...         row_pattern.Alternation((row_pattern.RowVariable("B"), row_pattern.EmptyRowPattern())), 1, None
+    ...     )
+    ... )
     '(B | ())+'
     """
     text, tightness = _format_pattern_term(term)
     return f"({text})" if tightness < inside else text
 
 
-def _format_pattern_term(term: RowTerm) -> tuple[str, int]:
+def _format_pattern_term(term: row_pattern.RowTerm) -> tuple[str, int]:
     match term:
-        case RowVariable(variable=variable):
+        case row_pattern.RowVariable(variable=variable):
             return format_variable(variable), _ALONE
-        case EmptyRowPattern():
+        case row_pattern.EmptyRowPattern():
             return "()", _ALONE
-        case PartitionAnchor(at=at):
+        case row_pattern.PartitionAnchor(at=at):
             return "^" if at == "start" else "$", _ALONE
-        case Concatenation(parts=parts):
+        case row_pattern.Concatenation(parts=parts):
             return " ".join(format_row_pattern(part, _REPEATED) for part in parts), _SEQUENCE
-        case Alternation(parts=parts):
+        case row_pattern.Alternation(parts=parts):
             return " | ".join(format_row_pattern(part, _SEQUENCE) for part in parts), _BRANCHES
-        case Permutation(parts=parts):
+        case row_pattern.Permutation(parts=parts):
             return f"PERMUTE({', '.join(map(format_row_pattern, parts))})", _ALONE
-        case Exclusion(part=part):
+        case row_pattern.Exclusion(part=part):
             return f"{{- {format_row_pattern(part)} -}}", _ALONE
-        case Repetition(part=part):
+        case row_pattern.Repetition(part=part):
             return f"{format_row_pattern(part, _ALONE)}{format_row_quantifier(term)}", _REPEATED
 
 
-def format_row_quantifier(term: Repetition) -> str:
+def format_row_quantifier(term: row_pattern.Repetition) -> str:
     """Prints a quantifier.
 
-    >>> format_row_quantifier(Repetition(RowVariable("A"), 2, 5, False))
+    >>> format_row_quantifier(row_pattern.Repetition(row_pattern.RowVariable("A"), 2, 5, False))
     '{2,5}?'
     """
     bounds = term.least, term.most
@@ -149,23 +126,23 @@ def format_row_quantifier(term: Repetition) -> str:
     return times if term.greedy else f"{times}?"
 
 
-def format_row_expression(value: RowExpression, subsets: Subsets = ()) -> str:
+def format_row_expression(value: row_pattern.RowExpression, subsets: Subsets = ()) -> str:
     """Prints an expression of MEASURES or DEFINE."""
     return format_scalar(value.expr, lambda field: format_operand(value.reach(field), subsets))
 
 
-def format_operand(operand: RowOperand, subsets: Subsets = ()) -> str:
+def format_operand(operand: row_pattern.RowOperand, subsets: Subsets = ()) -> str:
     """Prints an operand.
 
-    >>> format_operand(Navigation(FieldRef("", "price"), ("A",), first=True, offset=2, shift=-1))
+    >>> format_operand(row_pattern.Navigation(FieldRef("", "price"), ("A",), first=True, offset=2, shift=-1))
     'PREV(FIRST(A.price, 2))'
     """
     match operand:
-        case MatchNumber():
+        case row_pattern.MatchNumber():
             return "MATCH_NUMBER()"
-        case Navigation():
+        case row_pattern.Navigation():
             return _navigation(operand, _owner(operand.variables, subsets))
-        case RowAggregate():
+        case row_pattern.RowAggregate():
             return _aggregate(operand, _owner(operand.variables, subsets))
 
 
@@ -178,9 +155,9 @@ def _owner(variables: tuple[str, ...], subsets: Subsets) -> str:
 
 def _column(field: FieldRef, owner: str) -> str:
     assert field.name is not None
-    if field.name == CLASSIFIER:
+    if field.name == row_pattern.CLASSIFIER:
         return f"CLASSIFIER({owner})"
-    if field.name == MATCH_NUMBER:
+    if field.name == row_pattern.MATCH_NUMBER:
         return "MATCH_NUMBER()"
     return f"{owner}.{format_sql_name(field.name)}" if owner else format_sql_name(field.name)
 
@@ -190,7 +167,7 @@ def format_over_row(expr: Expr, owner: str = "") -> str:
     return format_scalar(expr, lambda field: _column(field, owner))
 
 
-def _navigation(navigation: Navigation, owner: str) -> str:
+def _navigation(navigation: row_pattern.Navigation, owner: str) -> str:
     shown = format_over_row(navigation.expr, owner)
     logical = navigation.first or navigation.offset or navigation.final
     if logical or (not navigation.shift and not isinstance(navigation.expr, FieldRef)):
@@ -203,7 +180,7 @@ def _navigation(navigation: Navigation, owner: str) -> str:
     return shown
 
 
-def _aggregate(aggregate: RowAggregate, owner: str) -> str:
+def _aggregate(aggregate: row_pattern.RowAggregate, owner: str) -> str:
     inside = ", ".join(format_over_row(argument, owner) for argument in aggregate.arguments)
     if not aggregate.arguments:
         inside = f"{owner}.*" if owner else "*"

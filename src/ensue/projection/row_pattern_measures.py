@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.analyzer.row_pattern_checks import infer_operand_kind
 from ensue.engine.row_match.row_partitions import Partitions, rank_texts
 from ensue.engine.row_match.search import RowMatches
 from ensue.functions.row_aggregates import compute_row_aggregate, order_and_deduplicate
@@ -22,7 +23,7 @@ from ensue.ir.row_pattern import (
     RowOperand,
 )
 from ensue.kernels import row_search
-from ensue.planner.row_pattern_plan import RowPatternPlan, infer_reach_kind
+from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools, Ints, fixed_array
 from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
@@ -93,7 +94,7 @@ class MeasureEvaluator:
             case Navigation(expr=expr):
                 return self._at(self._rows(reach), self._match, expr)
             case RowAggregate():
-                kind = infer_reach_kind(reach, self._plan.columns)
+                kind = infer_operand_kind(reach, self._plan.columns)
                 if kind is ValueKind.OTHER:
                     raise AssertionError("lists are not computed with")
                 type = arrow_type(kind, self._partitions.unit)

@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from ensue.analyzer.row_pattern_checks import get_expression_zone
+from ensue.analyzer.row_pattern_checks import get_expression_zone, infer_row_kind, infer_value_kind
 from ensue.analyzer.types import get_time_zone
 from ensue.cached import cached_property
 from ensue.engine.row_match.row_partitions import Partitions, to_sort_keys
@@ -16,7 +16,7 @@ from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.row_pattern import MATCH_COLUMNS, Measure, Navigation, RowAggregate, RowExpression, RowsPerMatch
 from ensue.kernels import hashing
 from ensue.kernels.row_search import EXCLUDED
-from ensue.planner.row_pattern_plan import RowPatternPlan, infer_row_kind, infer_value_kind
+from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.match_ids import (
     ORDINAL,
     Pair,

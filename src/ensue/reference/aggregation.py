@@ -20,13 +20,7 @@ def sort_matches(query: Query, matches: Iterable[Binding]) -> list[Binding]:
 
     If one match continues the other, the longer one is first.
     """
-
-    def get_steps(match: Binding) -> list[Any]:
-        _, steps = rank_match(query.pattern, match)
-        assert isinstance(steps, list)
-        return [*steps, (inf,)]
-
-    return sorted(matches, key=lambda match: (*_times(match), get_steps(match)))
+    return sorted(matches, key=lambda match: (*_times(match), [*rank_match(query.pattern, match)[1], (inf,)]))
 
 
 def build_event_rows(query: Query, match: Binding) -> list[tuple[str, int, int, Event]]:

@@ -22,20 +22,11 @@ from ensue.analyzer.derivatives import (
     is_step_preferred,
     remove_loop_bounds,
 )
+from ensue.ir import traversal
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Pattern
-from ensue.ir.selection import CONTIGUOUS, ByTime, ByUnits, Strategy
+from ensue.ir.selection import CONTIGUOUS, Strategy, get_amount
 from ensue.ir.traits import is_optional
-from ensue.ir.traversal import (
-    iterate_atoms,
-    iterate_loop_exits,
-    iterate_loops,
-    iterate_negations,
-    iterate_positive_atoms,
-    iterate_references,
-    iterate_strategies,
-    iterate_untils,
-)
 from ensue.reference.arrangements import is_arranged, list_bindings
 from ensue.reference.conditions import INDEXED_POSITIONS, Binding, Event, holds, is_before, members
 from ensue.schema import accepts_type
@@ -53,11 +44,11 @@ class ReferenceRuns:
         self.partition = partition
         self.query = partition.query
         pattern = self.query.pattern
-        self.mixed = any(iterate_strategies(pattern))
-        self.has_loop_policy = bool({*iterate_loop_exits(pattern)} - {LoopExit.FORK})
-        loops = iterate_loops(pattern)
-        self.loop_negations = {n for loop in loops for n in iterate_negations(loop)}
-        self.guarded = bool(self.loop_negations) or any(iterate_untils(pattern))
+        self.mixed = any(traversal.iterate_strategies(pattern))
+        self.has_loop_policy = bool({*traversal.iterate_loop_exits(pattern)} - {LoopExit.FORK})
+        loops = traversal.iterate_loops(pattern)
+        self.loop_negations = {n for loop in loops for n in traversal.iterate_negations(loop)}
+        self.guarded = bool(self.loop_negations) or any(traversal.iterate_untils(pattern))
         self._open_variables: dict[tuple[str, ...], set[str]] = {}  # by the variables bound so far
 
     def allows(self, binding: Binding, *, whole: bool = False) -> bool:
@@ -193,13 +184,7 @@ class ReferenceRuns:
 
     def _near(self, step: PatternStep, prefix: RunEvents, event: Event) -> bool:
         """Whether the time since the previous event is within the step's limit."""
-        if not prefix:
-            return True
-        match step.pause:
-            case None:
-                return True
-            case ByTime(nanoseconds=length) | ByUnits(amount=length):
-                return event.start - prefix[-1][1].end <= length
+        return not prefix or step.pause is None or event.start - prefix[-1][1].end <= get_amount(step.pause)
 
     # ---------------------------------------------------------------------------- waiting
 
@@ -208,8 +193,8 @@ class ReferenceRuns:
 
         Without a strategy of the step, an event that advanced the run ends its wait.
         """
-        gap = [e for e in self._after(prefix[-1][1]) if self._in_window(prefix, e)]
-        if step.how is None and any(self._takes_event(run, prefix, e) for e in gap):
+        gap = [e for e in self._after(prefix[-1][1]) if self.partition.near(bind([*prefix, ("", e)]))]
+        if step.how is None and any(self._can_take(prefix, s, e) for e in gap for s in self._steps(run, prefix, e)):
             return False
         gap = [e for e in gap if self._near(step, prefix, e)]
         match step.how or self.query.strategy:
@@ -226,12 +211,6 @@ class ReferenceRuns:
             and not self._ends_first(run, prefix, step)
             and not (self.has_loop_policy and any(self._is_barred(step, run, prefix, e) for e in gap))
         )
-
-    def _in_window(self, prefix: RunEvents, event: Event) -> bool:
-        return self.partition.near(bind([*prefix, ("", event)]))
-
-    def _takes_event(self, run: Pattern, prefix: RunEvents, event: Event) -> bool:
-        return any(self._can_take(prefix, s, event) for s in self._steps(run, prefix, event))
 
     def _is_violated(self, guard: NegationGuard, prefix: RunEvents, gap: list[Event]) -> bool:
         """Whether a guard forbids one of these events, whatever the run takes next."""
@@ -319,11 +298,11 @@ class ReferenceRuns:
         binding = bind(prefix)
         partition, pattern = self.partition, self.query.pattern
         open_ = self._open(tuple(v for v, _ in prefix))
-        types = {a.variable: a.type for a in iterate_positive_atoms(pattern)}
+        types = {a.variable: a.type for a in traversal.iterate_positive_atoms(pattern)}
         decided = [c for c in partition.positive if self.is_decided(c, binding, open_)]
 
         def is_closed(scope: "NegationScope") -> bool:
-            negated = {a.variable for a in iterate_atoms(scope.negation)}
+            negated = {a.variable for a in traversal.iterate_atoms(scope.negation)}
             bounded = bool(scope.after and scope.before) and not scope.whole
             return bounded and all(
                 self.is_decided(condition, binding, open_, negated)
@@ -342,13 +321,13 @@ class ReferenceRuns:
         """Returns the variables that may still get events; a loop is open until it is left."""
         if taken not in self._open_variables:
             rests = derive_all(remove_loop_bounds(self.query.pattern), taken)
-            atoms = (atom for rest in rests for atom in iterate_positive_atoms(rest))
+            atoms = (atom for rest in rests for atom in traversal.iterate_positive_atoms(rest))
             self._open_variables[taken] = {atom.variable for atom in atoms}
         return self._open_variables[taken]
 
     def is_decided(self, condition: Expr, binding: Binding, open_: set[str], negated: Collection[str] = ()) -> bool:
         """Whether later events cannot change the value of a condition."""
-        for ref in iterate_references(condition):
+        for ref in traversal.iterate_references(condition):
             if ref.variable in negated or ref.at in INDEXED_POSITIONS:
                 continue
             first = isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1

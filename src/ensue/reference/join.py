@@ -15,7 +15,7 @@ from ensue.ir.archive_join import (
     RowPatternSide,
 )
 from ensue.ir.expression import FieldRef
-from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.selection import get_amount
 from ensue.reference.conditions import Binding, Event, is_true, members
 from ensue.reference.match_search import find_matches
 from ensue.reference.partition import rank_match
@@ -117,9 +117,7 @@ def _steps(side: JoinSide, match: Binding) -> list[Any]:
     """Returns the sort key of matches of the same time: their events from the first one."""
     if isinstance(side, RowPatternSide):
         return [(event.begin, event.position) for event in members(match)]
-    _, steps = rank_match(side.pattern, match)
-    assert isinstance(steps, list)
-    return [*steps, (inf,)]
+    return [*rank_match(side.pattern, match)[1], (inf,)]
 
 
 TimeSpan = tuple[int | float, int | float]  # start and end of a match
@@ -133,6 +131,7 @@ def _span(binding: Binding) -> TimeSpan:
 def is_in_range(range_: LookbackRange, live: TimeSpan, archived: TimeSpan) -> bool:
     """Whether an archived match is completely in the range of a live one.
 
+    >>> from ensue.ir.selection import ByUnits
     >>> (
     ...     is_in_range(LookbackRange(ByUnits(10)), (20, 25), (10, 19)),
     ...     is_in_range(LookbackRange(ByUnits(10)), (20, 25), (9, 19)),
@@ -141,12 +140,6 @@ def is_in_range(range_: LookbackRange, live: TimeSpan, archived: TimeSpan) -> bo
     """
     anchor = live[0] if range_.anchor is RangeAnchor.START else live[1]
     start, end = archived
-    if not anchor - _length(range_.far) <= start:
+    if not anchor - get_amount(range_.far) <= start:
         return False
-    return end < anchor if range_.near is None else end <= anchor - _length(range_.near)
-
-
-def _length(length: ByTime | ByUnits) -> int | float:
-    match length:
-        case ByTime(nanoseconds=amount) | ByUnits(amount=amount):
-            return amount
+    return end < anchor if range_.near is None else end <= anchor - get_amount(range_.near)

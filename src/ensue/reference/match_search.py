@@ -8,19 +8,10 @@ from math import inf
 
 from ensue.analyzer.derivatives import continues_past_end, derive_all, derive_steps
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.ir import traits
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Limit, Query
 from ensue.ir.selection import CONTIGUOUS, AfterMatch, ByTime, ByUnits, MatchChoice, SkipTarget
-from ensue.ir.traits import (
-    forbids_next_event,
-    get_parts,
-    is_interval_negation,
-    is_negation,
-    is_optional,
-    is_positional_negation,
-    is_sequence,
-    precedes_then,
-)
 from ensue.ir.traversal import ends_greedily, get_variables, iterate_atoms, iterate_positive_atoms
 from ensue.reference.arrangements import list_bindings
 from ensue.reference.conditions import Binding, Event, compute_certain_time, is_true, members
@@ -46,7 +37,7 @@ def find_matches(
     """
     if query.unfinished:
         return find_timeouts(query, events, most)
-    if is_interval_negation(query.pattern):
+    if traits.is_interval_negation(query.pattern):
         return [] if is_absence_violated(query, events) else [{}]
     result: list[Binding] = []
     for partition in split_partitions(query, events):
@@ -202,30 +193,30 @@ def is_decided_by_neighbour(query: Query, binding: Binding) -> bool:
         return False
     bound = sorted((e.position, v) for v, events in binding.items() for e in events)
     rests = derive_all(query.pattern, tuple(variable for _, variable in bound))
-    ends = [rest for rest in rests if is_optional(rest)]
+    ends = [rest for rest in rests if traits.is_optional(rest)]
     continuing = [s for rest in ends for s in derive_steps(rest) if continues_past_end(s, rest)]
     return all((step.how or query.strategy) in CONTIGUOUS for step in continuing)
 
 
 def _absent_at_the_end(pattern: Pattern, bound: Collection[str], *, neighbour: bool = True) -> bool:
     """Whether the pattern ends with an absence; `neighbour`: also one of the next event."""
-    if is_negation(pattern):
+    if traits.is_negation(pattern):
         return False
 
     def is_bound(part: Pattern) -> bool:
         return any(atom.variable in bound for atom in iterate_positive_atoms(part))
 
-    if is_sequence(pattern) and is_bound(pattern):
-        inner = get_parts(pattern)
+    if traits.is_sequence(pattern) and is_bound(pattern):
+        inner = traits.get_parts(pattern)
         for k, part in reversed([*enumerate(inner)]):
-            if forbids_next_event(part):
+            if traits.forbids_next_event(part):
                 if neighbour:
                     return True
-            elif is_positional_negation(part) and not precedes_then(inner[k + 1 :]):
+            elif traits.is_positional_negation(part) and not traits.precedes_then(inner[k + 1 :]):
                 return True
             if is_bound(part):
                 return _absent_at_the_end(part, bound, neighbour=neighbour)
-    return any(_absent_at_the_end(part, bound, neighbour=neighbour) for part in get_parts(pattern))
+    return any(_absent_at_the_end(part, bound, neighbour=neighbour) for part in traits.get_parts(pattern))
 
 
 # --- timed-out partial matches: runs that waited for events until their window ended
@@ -275,7 +266,7 @@ def _extend(partition: Partition, steps: RunEvents) -> Iterator[RunEvents]:
 
 def _can_wait(partition: Partition, run: Pattern, steps: RunEvents) -> bool:
     """Whether missing events were still possible."""
-    if is_optional(run) or _starts_after_negation(partition, run, bind(steps)):
+    if traits.is_optional(run) or _starts_after_negation(partition, run, bind(steps)):
         return False
     forbidden = _forbidden(partition, run, bind(steps))
     possible = (step for step in derive_steps(run) if not (forbidden and step.how is None))
@@ -285,10 +276,10 @@ def _can_wait(partition: Partition, run: Pattern, steps: RunEvents) -> bool:
 def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
     """Whether an event occurred that a negation before the next required part forbids."""
     after = members(binding)
-    for part in get_parts(rest) if is_sequence(rest) else (rest,):
-        if is_negation(part) and partition.occurs(NegationScope(part, after, []), binding):
+    for part in traits.get_parts(rest) if traits.is_sequence(rest) else (rest,):
+        if traits.is_negation(part) and partition.occurs(NegationScope(part, after, []), binding):
             return True
-        if not is_optional(part):
+        if not traits.is_optional(part):
             return False
     return False
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from ensue.analyzer.interval_negation import iterate_bound_interval_negations
 from ensue.ir.expression import EventPosition, Expr, FieldRef
@@ -186,12 +187,12 @@ def split_partitions(query: Query, events: Sequence[Event]) -> Iterator[Partitio
         yield Partition(query, partition_events)
 
 
-def rank_match(pattern: Pattern, binding: Binding) -> tuple[object, ...]:
+def rank_match(pattern: Pattern, binding: Binding) -> tuple[int, list[Any]]:
     """Returns the sort key of a match: its last event, then its members."""
     number = {atom.variable: k for k, atom in enumerate(iterate_positive_atoms(pattern))}
     bound = ((v, e) for v, es in binding.items() if v in number for e in es)
-    steps = sorted((e.position, number[v]) for v, e in bound)
-    return (steps[-1][0], steps)
+    steps: list[Any] = sorted((e.position, number[v]) for v, e in bound)
+    return steps[-1][0], steps
 
 
 def find_scopes(pattern: Pattern, binding: Binding) -> Iterator[NegationScope]:

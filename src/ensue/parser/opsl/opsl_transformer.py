@@ -8,40 +8,19 @@ from lark import Token
 
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.geo.wkt import HINT, Points, check_geometry, format_wkt, read_wkt
+from ensue.ir import subscription
 from ensue.ir.expression import Constant, Literal
 from ensue.ir.selection import ByTime, ByUnits
-from ensue.ir.subscription import (
-    Concurrent,
-    Conjunction,
-    Disjunction,
-    EventAtom,
-    Expression,
-    IntervalBetween,
-    IntervalSince,
-    Length,
-    Predicate,
-    PredicateType,
-    Region,
-    SpatialCondition,
-    SpatialRelation,
-    SubscriptionInterval,
-    TemporalCondition,
-    TemporalRelation,
-    TimePoint,
-    VariableField,
-    VariableUse,
-    flatten_parts,
-)
 from ensue.ir.values import convert_to_nanoseconds
 from ensue.parser.expressions import OPERATORS, Node, build_expression, get_children, get_span, unquote_name
 
 _VARIABLE = re.compile(r"\$(?P<name>[^;\s]+)\s*;")
 _LARGEST = 2**63  # the bound of 64-bit integers
-_VALUES: Mapping[PredicateType, tuple[str, str]] = {
-    PredicateType.ARITH: ("a number", "ARITH:id = 17; for texts use STRING:name = 'x'"),
-    PredicateType.STRING: ("a text", "STRING:type = 'truck'; for numbers use ARITH:id = 17"),
-    PredicateType.BOOL: ("TRUE or FALSE", "BOOL:loaded = TRUE"),
-    PredicateType.TIME: ("a moment", "TIME:seen > TIMESTAMP '2026-01-31 10:00:00'"),
+_VALUES: Mapping[subscription.PredicateType, tuple[str, str]] = {
+    subscription.PredicateType.ARITH: ("a number", "ARITH:id = 17; for texts use STRING:name = 'x'"),
+    subscription.PredicateType.STRING: ("a text", "STRING:type = 'truck'; for numbers use ARITH:id = 17"),
+    subscription.PredicateType.BOOL: ("TRUE or FALSE", "BOOL:loaded = TRUE"),
+    subscription.PredicateType.TIME: ("a moment", "TIME:seen > TIMESTAMP '2026-01-31 10:00:00'"),
 }
 
 
@@ -53,37 +32,37 @@ def parse_variable(token: Token) -> tuple[str, Span]:
     return parsed["name"], Span(start, start + parsed.end())
 
 
-def _predicate(node: Node) -> Predicate:
+def _predicate(node: Node) -> subscription.Predicate:
     type_name, field, *rest = get_children(node)
     type, name, span = _get_type(type_name), unquote_name(field), get_span(node)
     match node.data, rest:
         case "comparison", [operator, value]:
             symbol = OPERATORS.get(operator, str(operator))
-            if type is PredicateType.BOOL and symbol not in ("=", "!="):
+            if type is subscription.PredicateType.BOOL and symbol not in ("=", "!="):
                 raise QueryError(
                     f"BOOL can be compared with = and !=, not with {operator}",
                     hint=f"write BOOL:{name} = TRUE",
                     span=get_span(operator),
                 )
-            return Predicate(type, name, symbol, _value(value, type), span)
+            return subscription.Predicate(type, name, symbol, _value(value, type), span)
         case "like", [value]:
-            return Predicate(type, name, "LIKE", _like(value, type, name, span), span)
+            return subscription.Predicate(type, name, "LIKE", _like(value, type, name, span), span)
         case _, values:
-            return Predicate(type, name, "IN", _in_list(values, type, name, span), span)
+            return subscription.Predicate(type, name, "IN", _in_list(values, type, name, span), span)
 
 
-def _get_type(token: Token) -> PredicateType:
+def _get_type(token: Token) -> subscription.PredicateType:
     try:
-        return PredicateType[token.upper()]
+        return subscription.PredicateType[token.upper()]
     except KeyError:
-        known = [type.value for type in PredicateType]
+        known = [type.value for type in subscription.PredicateType]
         raise QueryError(
             f"'{token}' is not a type of predicate", hint=did_you_mean(token.upper(), known), span=get_span(token)
         ) from None
 
 
-def _like(value: Node, type: PredicateType, name: str, span: Span) -> str:
-    if type is not PredicateType.STRING:
+def _like(value: Node, type: subscription.PredicateType, name: str, span: Span) -> str:
+    if type is not subscription.PredicateType.STRING:
         raise QueryError(
             f"LIKE works on texts, and '{name}' is declared as {type.value}",
             hint=f"write STRING:{name} LIKE 'ab%'",
@@ -99,13 +78,13 @@ def _like(value: Node, type: PredicateType, name: str, span: Span) -> str:
     return pattern
 
 
-def _in_list(values: list[Node], type: PredicateType, name: str, span: Span) -> tuple[Constant, ...]:
-    if type is PredicateType.BOOL:
+def _in_list(values: list[Node], type: subscription.PredicateType, name: str, span: Span) -> tuple[Constant, ...]:
+    if type is subscription.PredicateType.BOOL:
         raise QueryError("BOOL can be compared with = and !=, not with IN", hint=f"write BOOL:{name} = TRUE", span=span)
     constants: list[Constant] = []
     for value in values:
         constant = _value(value, type)
-        if isinstance(constant, VariableField):
+        if isinstance(constant, subscription.VariableField):
             raise QueryError(
                 "an IN list takes values, not fields of other events",
                 hint="compare with a field using =, and join the cases with ||",
@@ -115,18 +94,18 @@ def _in_list(values: list[Node], type: PredicateType, name: str, span: Span) -> 
     return tuple(constants)
 
 
-def _value(node: Node, type: PredicateType) -> Constant | VariableField:
+def _value(node: Node, type: subscription.PredicateType) -> Constant | subscription.VariableField:
     span = get_span(node)
     match node.data, get_children(node):
         case "field_of", [variable, field]:
-            return VariableField(parse_variable(variable)[0], unquote_name(field), span)
-        case "number", [digits] if type in (PredicateType.ARITH, PredicateType.TIME):
+            return subscription.VariableField(parse_variable(variable)[0], unquote_name(field), span)
+        case "number", [digits] if type in (subscription.PredicateType.ARITH, subscription.PredicateType.TIME):
             return parse_signed_number(digits)
-        case "string", _ if type is PredicateType.STRING:
+        case "string", _ if type is subscription.PredicateType.STRING:
             return _plain(node)
-        case "truth", [word] if type is PredicateType.BOOL:
+        case "truth", [word] if type is subscription.PredicateType.BOOL:
             return bool(word.upper() == "TRUE")
-        case "timestamp", _ if type is PredicateType.TIME:
+        case "timestamp", _ if type is subscription.PredicateType.TIME:
             return _plain(node)
         case _:
             expected, example = _VALUES[type]
@@ -157,7 +136,7 @@ def _plain(node: Node) -> Constant:
     return literal.value
 
 
-def build_length(node: Node) -> Length:
+def build_length(node: Node) -> subscription.Length:
     """Builds `25 minutes`, or a number in the units of the time column."""
     amount, unit = get_children(node)
     span = get_span(node)
@@ -186,10 +165,10 @@ MAX_LEAVES = 1_024  # atoms and uses of variables, with names expanded
 MAX_DEPTH = 100  # levels of operators, with names expanded
 
 _PLACES = {
-    "@": SpatialRelation.INSIDE,
-    "IN": SpatialRelation.INSIDE,
-    "OVLP": SpatialRelation.OVERLAP,
-    "SPL": SpatialRelation.SAME,
+    "@": subscription.SpatialRelation.INSIDE,
+    "IN": subscription.SpatialRelation.INSIDE,
+    "OVLP": subscription.SpatialRelation.OVERLAP,
+    "SPL": subscription.SpatialRelation.SAME,
 }
 _DISTANCES = ("<", "=", ">")
 
@@ -269,12 +248,12 @@ class NameExpansion:
                 span=span,
             )
 
-    def region(self, node: Node) -> Region:
+    def region(self, node: Node) -> subscription.Region:
         """Builds a region of the text, which is parsed only once."""
         span = get_span(node)
         if id(node) not in self._regions:
             self._regions[id(node)] = _region_text(str(get_children(node)[0]), span)
-        return Region(self._regions[id(node)], None, span)
+        return subscription.Region(self._regions[id(node)], None, span)
 
 
 def _region_text(text: str, span: Span | None) -> str:
@@ -292,7 +271,7 @@ def _region_text(text: str, span: Span | None) -> str:
     return format_wkt(geometry)
 
 
-def build_subscription_expression(node: Node, names: NameExpansion) -> Expression:
+def build_subscription_expression(node: Node, names: NameExpansion) -> subscription.Expression:
     """Builds the expression of a syntax tree."""
     names.descend(node)
     expression = _expression(node, names)
@@ -300,40 +279,44 @@ def build_subscription_expression(node: Node, names: NameExpansion) -> Expressio
     return expression
 
 
-def _expression(node: Node, names: NameExpansion) -> Expression:
+def _expression(node: Node, names: NameExpansion) -> subscription.Expression:
     span = get_span(node)
 
-    def inner(part: Node) -> Expression:
+    def inner(part: Node) -> subscription.Expression:
         return build_subscription_expression(part, names)
 
     match node.data, get_children(node):
         case "bracketed", [inside]:
             return inner(inside)
         case "either", parts:
-            return Disjunction(tuple(flatten_parts(map(inner, parts), Disjunction)), span)
+            return subscription.Disjunction(
+                tuple(subscription.flatten_parts(map(inner, parts), subscription.Disjunction)), span
+            )
         case "both", parts:
-            return Conjunction(tuple(flatten_parts(map(inner, parts), Conjunction)), span)
+            return subscription.Conjunction(
+                tuple(subscription.flatten_parts(map(inner, parts), subscription.Conjunction)), span
+            )
         case "timed", [when, interval, part]:
             during = _interval(interval, names)
-            return TemporalCondition(TemporalRelation(when), during, inner(part), span)
+            return subscription.TemporalCondition(subscription.TemporalRelation(when), during, inner(part), span)
         case "concurrent", [first, length, second]:
             tolerance = build_length(length) if length else None
-            return Concurrent(inner(first), inner(second), tolerance, span)
+            return subscription.Concurrent(inner(first), inner(second), tolerance, span)
         case "placed" | "distant", _:
             return _build_spatial(node, names)
         case "use", [token]:
             names.leaf(span, atom=False)
-            return VariableUse(*parse_variable(token))
+            return subscription.VariableUse(*parse_variable(token))
         case "named", [token]:
             return _expand(token, names)
         case "region", _:
             raise _region_error("this", span)
         case _:
             names.leaf(span, atom=True)
-            return EventAtom(tuple(map(_predicate, get_children(node))), span)
+            return subscription.EventAtom(tuple(map(_predicate, get_children(node))), span)
 
 
-def _expand(token: Token, names: NameExpansion) -> Expression:
+def _expand(token: Token, names: NameExpansion) -> subscription.Expression:
     if str(token) not in names:
         raise names.unknown(token)
     region = _resolve_region(token, names)
@@ -352,13 +335,13 @@ def _region_error(what: str, span: Span) -> QueryError:
     )
 
 
-def _build_spatial(node: Node, names: NameExpansion) -> SpatialCondition:
+def _build_spatial(node: Node, names: NameExpansion) -> subscription.SpatialCondition:
     comparison, number = None, None
     if node.data == "placed":
         word, place, threshold, part = get_children(node)
         where = _PLACES[word.upper()]
         if threshold is not None:
-            if where is not SpatialRelation.SAME:
+            if where is not subscription.SpatialRelation.SAME:
                 raise QueryError(
                     f"{word} takes a place but no number",
                     hint=f"leave it out; for distances use DIST(place; <; {threshold})",
@@ -366,7 +349,7 @@ def _build_spatial(node: Node, names: NameExpansion) -> SpatialCondition:
                 )
             number = parse_distance(threshold, "the threshold of SPL", positive=True)
     else:
-        where = SpatialRelation.DISTANCE
+        where = subscription.SpatialRelation.DISTANCE
         place, sign, distance, part = get_children(node)
         if sign not in _DISTANCES:
             near = sign[0] if sign[0] in "<>" else ">"
@@ -377,10 +360,10 @@ def _build_spatial(node: Node, names: NameExpansion) -> SpatialCondition:
             )
         comparison, number = str(sign), parse_distance(distance, "a distance")
     expression = build_subscription_expression(part, names)
-    return SpatialCondition(where, _place(place, names), expression, comparison, number, get_span(node))
+    return subscription.SpatialCondition(where, _place(place, names), expression, comparison, number, get_span(node))
 
 
-def _place(node: Node, names: NameExpansion) -> Region | Expression:
+def _place(node: Node, names: NameExpansion) -> subscription.Region | subscription.Expression:
     """Builds a region, or the event whose place is meant."""
     inner = _unwrap(node)
     match inner.data, get_children(inner):
@@ -399,14 +382,14 @@ def _unwrap(node: Node) -> Node:
     return node
 
 
-def _resolve_region(token: Token, names: NameExpansion) -> Region | None:
+def _resolve_region(token: Token, names: NameExpansion) -> subscription.Region | None:
     """Returns the region of a name, also via other names; None if it is no region."""
     name, chain = str(token), [str(token)]
     while name not in names.regions:
         node = _unwrap(names.defined[name])
         if node.data == "region":
             names.used.update(chain)
-            return Region(names.region(node).text, name, get_span(token))
+            return subscription.Region(names.region(node).text, name, get_span(token))
         if node.data != "named":
             return None
         name = str(get_children(node)[0])
@@ -414,16 +397,16 @@ def _resolve_region(token: Token, names: NameExpansion) -> Region | None:
             return None  # reported when it is expanded
         chain.append(name)
     names.used.update(chain)
-    return Region(names.regions[name], name, get_span(token))
+    return subscription.Region(names.regions[name], name, get_span(token))
 
 
-def _interval(node: Node, names: NameExpansion) -> SubscriptionInterval:
+def _interval(node: Node, names: NameExpansion) -> subscription.SubscriptionInterval:
     first, second = get_children(node)
     if first.data in ("number", "timestamp"):
         digits = get_children(first)[0]
         moment = parse_signed_number(digits) if first.data == "number" else _plain(first)
-        return IntervalSince(TimePoint(moment, get_span(first)), build_length(second))
+        return subscription.IntervalSince(subscription.TimePoint(moment, get_span(first)), build_length(second))
     base = build_subscription_expression(first, names)
     if node.data == "amid":
-        return IntervalBetween(base, build_subscription_expression(second, names))
-    return IntervalSince(base, build_length(second))
+        return subscription.IntervalBetween(base, build_subscription_expression(second, names))
+    return subscription.IntervalSince(base, build_length(second))

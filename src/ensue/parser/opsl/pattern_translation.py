@@ -9,19 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ensue.analyzer.normal_form import (
-    AbsentPart,
-    Condition,
-    FieldComparison,
-    Group,
-    SpatialConstraint,
-    SubscriptionAlternative,
-    TimeAnchor,
-    TimeConstraint,
-    build_alternatives,
-)
+from ensue.analyzer import normal_form
 from ensue.errors import QueryError
-from ensue.geo.wkt import Circle, read_wkt
+from ensue.geo.wkt import Circle, format_number, read_wkt
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.subscription import (
     EventTest,
@@ -36,7 +26,7 @@ from ensue.ir.subscription import (
     VariableField,
 )
 from ensue.printing.expression_printer import format_name
-from ensue.printing.opsl_printer import format_constant, format_length, format_number
+from ensue.printing.opsl_printer import format_constant, format_length
 
 TYPE = "type"  # the field whose value is the type of an atom
 ANY_TYPE = "Any"  # the type of all events, if no atom tests it
@@ -61,7 +51,7 @@ def translate_subscription(subscription: Subscription) -> str:
 
 
 def _translate(subscription: Subscription) -> str:
-    ways = build_alternatives(subscription)
+    ways = normal_form.build_alternatives(subscription)
     writer = _Writer(typed=any(_type_predicates(test) for way in ways for test in _tests(way)))
     outputs = [output for way in ways if (output := writer.write(way)) is not None]
     if not outputs:
@@ -90,7 +80,7 @@ def _pattern(writer: "_AlternativeWriter", *, alone: bool) -> str:
     return parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
 
 
-def _tests(alternative: SubscriptionAlternative) -> Iterator[EventTest]:
+def _tests(alternative: normal_form.SubscriptionAlternative) -> Iterator[EventTest]:
     for part in alternative.parts:
         if isinstance(part, EventTest):
             yield part
@@ -109,7 +99,7 @@ class _Writer:
     typed: bool  # whether atoms test types
     events: int = 0  # variables created
 
-    def write(self, alternative: SubscriptionAlternative) -> "_AlternativeWriter | None":
+    def write(self, alternative: normal_form.SubscriptionAlternative) -> "_AlternativeWriter | None":
         """Writes an alternative as parts and conditions; None if it can never hold."""
         writer = _AlternativeWriter(self, alternative)
         if not writer.is_possible():
@@ -145,7 +135,7 @@ class _Writer:
 class _AlternativeWriter:
     """Writes one alternative, with a variable for each event."""
 
-    def __init__(self, writer: _Writer, way: SubscriptionAlternative) -> None:
+    def __init__(self, writer: _Writer, way: normal_form.SubscriptionAlternative) -> None:
         self.writer = writer
         self.way = way
         self.parts: list[str] = []
@@ -156,17 +146,17 @@ class _AlternativeWriter:
         """Whether every place has events, and moments are in order."""
         return not any(self._is_impossible(condition) for condition in self.way.conditions)
 
-    def _is_impossible(self, condition: Condition) -> bool:
+    def _is_impossible(self, condition: normal_form.Condition) -> bool:
         match condition:
-            case SpatialConstraint(first=first, second=second):
+            case normal_form.SpatialConstraint(first=first, second=second):
                 groups = [g for g in (first, second) if not isinstance(g, Region)]
                 return not all(self.names.keys() & group for group in groups)
-            case TimeConstraint():
+            case normal_form.TimeConstraint():
                 return self._compare_moments(condition) is False
-            case FieldComparison():
+            case normal_form.FieldComparison():
                 return False
 
-    def _compare_moments(self, condition: TimeConstraint) -> bool | None:
+    def _compare_moments(self, condition: normal_form.TimeConstraint) -> bool | None:
         """Whether two moments are in the required order; None if events decide it."""
         earlier, later_time = self._moment(condition.earlier), self._moment(condition.later)
         if earlier is None or later_time is None:
@@ -183,33 +173,33 @@ class _AlternativeWriter:
                 self.conditions += conditions
                 yield shown
         for condition in self.way.conditions:
-            if not isinstance(condition, TimeConstraint) or self._compare_moments(condition) is None:
+            if not isinstance(condition, normal_form.TimeConstraint) or self._compare_moments(condition) is None:
                 self.conditions.append(self.condition(condition))
         for part in self.way.parts:
-            if isinstance(part, AbsentPart):
+            if isinstance(part, normal_form.AbsentPart):
                 yield from self.absences(part)
 
-    def condition(self, condition: Condition) -> str:
+    def condition(self, condition: normal_form.Condition) -> str:
         match condition:
-            case TimeConstraint(strict=strict, most=most):
+            case normal_form.TimeConstraint(strict=strict, most=most):
                 operator = "<=" if most else ">" if strict else ">="
                 limit = self.write_shifted(condition.earlier, condition.by)
                 return f"{self.point(condition.later)} {operator} {limit}"
-            case SpatialConstraint(first=first, second=second):
+            case normal_form.SpatialConstraint(first=first, second=second):
                 place = show_region(first) if isinstance(first, Region) else self.place(first)
                 return show_near(condition, place, self.place(second))
-            case FieldComparison(part, name, operator, other, other_name):
+            case normal_form.FieldComparison(part, name, operator, other, other_name):
                 field = f"{self.names[part]}.{format_name(name)}"
                 return f"{field} {operator} {self.names[other]}.{format_name(other_name)}"
 
-    def write_shifted(self, point: TimeAnchor, by: Length | None) -> str:
+    def write_shifted(self, point: normal_form.TimeAnchor, by: Length | None) -> str:
         moment = self._moment(point)
         if moment is not None:
             return format_constant(add_length(moment, by))
         shown = self.point(point)
         return shown if by in (None, ByTime(0), ByUnits(0)) else f"{shown} + {show_duration(by)}"
 
-    def point(self, point: TimeAnchor) -> str:
+    def point(self, point: normal_form.TimeAnchor) -> str:
         """Writes a point in time; an absence of a given length lasts until that is over."""
         moment = self._moment(point)
         if moment is not None:
@@ -217,7 +207,7 @@ class _AlternativeWriter:
         function = "greatest" if point.end else "least"
         return _call_over(function, list(self._times(point.group, end=point.end)))
 
-    def _moment(self, point: TimeAnchor) -> Time | None:
+    def _moment(self, point: normal_form.TimeAnchor) -> Time | None:
         """Returns a point in time that does not depend on events."""
         if isinstance(point.anchor, TimePoint):
             return point.anchor.at
@@ -232,9 +222,9 @@ class _AlternativeWriter:
             times.append(add_length(moment, part.length if point.end else None))
         return max(times) if point.end else min(times)
 
-    def _times(self, group: Group, *, end: bool) -> Iterator[str]:
+    def _times(self, group: normal_form.Group, *, end: bool) -> Iterator[str]:
         """Yields the times of which one is the start or the end of a group."""
-        absences = [part for n in sorted(group) if isinstance(part := self.way.parts[n], AbsentPart)]
+        absences = [part for n in sorted(group) if isinstance(part := self.way.parts[n], normal_form.AbsentPart)]
         ended = frozenset[int]().union(*(part.until.group for part in absences if part.lasts))
         for number in sorted(group - ended if end else group):
             if number in self.names:
@@ -245,11 +235,11 @@ class _AlternativeWriter:
             elif not end and isinstance(part.since.anchor, TimePoint):
                 yield self.point(part.since)
 
-    def place(self, group: Group) -> str:
+    def place(self, group: normal_form.Group) -> str:
         places = [f"{self.names[n]}.location" for n in sorted(group) if n in self.names]
         return _call_over("hull", places)
 
-    def absences(self, absence: AbsentPart) -> Iterator[str]:
+    def absences(self, absence: normal_form.AbsentPart) -> Iterator[str]:
         """Writes the absence of alternatives as the absence of each of them."""
         since, until = self.point(absence.since), self.write_shifted(absence.until, absence.length)
         for number, absent in enumerate(absence.absent):
@@ -269,7 +259,11 @@ class _AlternativeWriter:
                     )
 
     def _absent(
-        self, test: EventTest, variable: str, absent: SubscriptionAlternative, asks: Sequence[FieldComparison]
+        self,
+        test: EventTest,
+        variable: str,
+        absent: normal_form.SubscriptionAlternative,
+        asks: Sequence[normal_form.FieldComparison],
     ) -> tuple[str, list[str]]:
         shown, conditions = self.writer.atom(test, variable)
         conditions += [self._comparison(compared, variable) for compared in asks]
@@ -279,8 +273,8 @@ class _AlternativeWriter:
         self,
         other: int,
         test: EventTest,
-        absent: SubscriptionAlternative,
-        asks: Sequence[FieldComparison],
+        absent: normal_form.SubscriptionAlternative,
+        asks: Sequence[normal_form.FieldComparison],
         interval: tuple[str, str],
     ) -> Iterator[str]:
         """Excludes an event of the match itself, which a pattern's absence ignores."""
@@ -293,12 +287,12 @@ class _AlternativeWriter:
         conditions += [f"{name}.start > {interval[0]}", f"{name}.end <= {interval[1]}"]
         yield f"NOT coalesce({' and '.join(conditions)}, FALSE)"
 
-    def _comparison(self, compared: FieldComparison, variable: str) -> str:
+    def _comparison(self, compared: normal_form.FieldComparison, variable: str) -> str:
         other = f"{self.names[compared.other]}.{format_name(compared.other_name)}"
         return f"{variable}.{format_name(compared.name)} {compared.operator} {other}"
 
 
-def _absent_conditions(absent: SubscriptionAlternative, variable: str) -> list[str]:
+def _absent_conditions(absent: normal_form.SubscriptionAlternative, variable: str) -> list[str]:
     """Writes the conditions on one absent event."""
     alone = _AlternativeWriter(_Writer(typed=False), absent)
     alone.names = {0: variable}
@@ -343,7 +337,7 @@ def show_region(region: Region) -> str:
             return f"WKT '{region.text}'"
 
 
-def show_near(near: SpatialConstraint | RegionTest, p: str, q: str) -> str:
+def show_near(near: normal_form.SpatialConstraint | RegionTest, p: str, q: str) -> str:
     """Prints a spatial condition on two places."""
     number = format_number(near.number)
     match near.where:

@@ -9,21 +9,8 @@ from sqlglot import TokenType
 from sqlglot.tokenizer_core import Token
 
 from ensue.errors import QueryError, Span
+from ensue.ir import row_pattern
 from ensue.ir.expression import FieldRef, Literal
-from ensue.ir.row_pattern import (
-    Define,
-    Exclusion,
-    Measure,
-    PartitionKey,
-    RowPatternQuery,
-    RowSkip,
-    RowSkipTarget,
-    RowSortKey,
-    RowsPerMatch,
-    RowTerm,
-    collect_variables,
-    iterate_terms,
-)
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.sql.navigation import PatternVariables, read_columns, read_constant, read_value
 from ensue.parser.sql.row_pattern_parser import parse_row_pattern
@@ -56,7 +43,7 @@ class ClauseTokens:
     parameters: Parameters = NO_PARAMETERS
 
 
-def parse_clause(text: str, parameters: Parameters = NO_PARAMETERS) -> RowPatternQuery:
+def parse_clause(text: str, parameters: Parameters = NO_PARAMETERS) -> row_pattern.RowPatternQuery:
     """Parses a text that is only `MATCH_RECOGNIZE ( ... )`, with or without the keyword.
 
     >>> parse_clause("match_recognize (PATTERN (A) DEFINE A AS TRUE) -- all").variables
@@ -88,7 +75,7 @@ def parse_clause(text: str, parameters: Parameters = NO_PARAMETERS) -> RowPatter
         raise error.at(None, text) from None
 
 
-def parse_clause_tokens(body: ClauseTokens, table: str | None = None) -> RowPatternQuery:
+def parse_clause_tokens(body: ClauseTokens, table: str | None = None) -> row_pattern.RowPatternQuery:
     """Parses the body of a clause; `table` is the name of the input table, if it has one.
 
     Positions in errors and nodes refer to the whole text.
@@ -324,13 +311,13 @@ class _ClauseReader:
         self.sections = split_sections(body.tokens, body.span)
         self.parser = build_clause_parser()
 
-    def read(self) -> RowPatternQuery:
+    def read(self) -> row_pattern.RowPatternQuery:
         pattern = self._pattern(self._require_section("PATTERN"))
-        variables = collect_variables(pattern)
+        variables = row_pattern.collect_variables(pattern)
         subsets = self._subsets(variables)
         names = PatternVariables(variables, dict(subsets))
         rows = self._rows(pattern)
-        return RowPatternQuery(
+        return row_pattern.RowPatternQuery(
             pattern,
             tuple(map(self._key, self._items("PARTITION BY"))),
             tuple(map(self._parse_sort_key, self._items("ORDER BY"))),
@@ -392,17 +379,17 @@ class _ClauseReader:
             raise build_syntax_error(rest[0])
         return tree, name
 
-    def _key(self, item: list[Token]) -> PartitionKey:
+    def _key(self, item: list[Token]) -> row_pattern.PartitionKey:
         span = _span_tokens(item)
         tree, alias = self._parse_named(item)
         expr = read_columns(tree, "PARTITION BY", self.table)
         if alias is not None:
-            return PartitionKey(expr, get_name(alias), span)
+            return row_pattern.PartitionKey(expr, get_name(alias), span)
         if isinstance(expr, FieldRef) and expr.name is not None:
-            return PartitionKey(expr, expr.name, span)
-        return PartitionKey(expr, " ".join(span.over(self.body.text).split()), span)
+            return row_pattern.PartitionKey(expr, expr.name, span)
+        return row_pattern.PartitionKey(expr, " ".join(span.over(self.body.text).split()), span)
 
-    def _parse_sort_key(self, item: list[Token]) -> RowSortKey:
+    def _parse_sort_key(self, item: list[Token]) -> row_pattern.RowSortKey:
         tree, rest = self._parse_operand(item)
         words = [get_word(token) for token in rest]
         nulls_first = descending = False
@@ -413,10 +400,12 @@ class _ClauseReader:
             descending = words.pop() == "DESC"
         if words:
             raise build_syntax_error(rest[0])
-        return RowSortKey(read_columns(tree, "ORDER BY", self.table), descending, nulls_first, _span_tokens(item))
+        return row_pattern.RowSortKey(
+            read_columns(tree, "ORDER BY", self.table), descending, nulls_first, _span_tokens(item)
+        )
 
-    def _measures(self, names: PatternVariables) -> tuple[Measure, ...]:
-        measures: list[Measure] = []
+    def _measures(self, names: PatternVariables) -> tuple[row_pattern.Measure, ...]:
+        measures: list[row_pattern.Measure] = []
         taken: set[str] = set()
         for item in self._items("MEASURES"):
             span = _span_tokens(item)
@@ -431,17 +420,17 @@ class _ClauseReader:
                     span=get_span(alias),
                 )
             taken |= {name} if alias.token_type is TokenType.IDENTIFIER else {name, name.lower()}
-            measures.append(Measure(read_value(tree, names, define=False), name, span))
+            measures.append(row_pattern.Measure(read_value(tree, names, define=False), name, span))
         return tuple(measures)
 
-    def _rows(self, pattern: RowTerm) -> RowsPerMatch:
+    def _rows(self, pattern: row_pattern.RowTerm) -> row_pattern.RowsPerMatch:
         section = self.sections.get("ROWS")
         if section is None:
-            return RowsPerMatch.ONE
+            return row_pattern.RowsPerMatch.ONE
         words = " ".join(token.text.upper() for token in [*section.keywords, *section.inside])
         if words == "ALL ROWS PER MATCH":
-            return RowsPerMatch.ALL
-        rows = next((rows for rows in RowsPerMatch if rows.value == words), None)
+            return row_pattern.RowsPerMatch.ALL
+        rows = next((rows for rows in row_pattern.RowsPerMatch if rows.value == words), None)
         if rows is None:
             raise QueryError(
                 f"'{section.over(self.body.text)}' is not valid here",
@@ -449,9 +438,9 @@ class _ClauseReader:
                 "SHOW EMPTY MATCHES, OMIT EMPTY MATCHES or WITH UNMATCHED ROWS",
                 span=section.span,
             )
-        if rows is RowsPerMatch.ALL_AND_UNMATCHED:
-            for term in iterate_terms(pattern):
-                if isinstance(term, Exclusion):
+        if rows is row_pattern.RowsPerMatch.ALL_AND_UNMATCHED:
+            for term in row_pattern.iterate_terms(pattern):
+                if isinstance(term, row_pattern.Exclusion):
                     raise QueryError(
                         "{- -} cannot be combined with WITH UNMATCHED ROWS: excluded rows "
                         "could not be told from rows without a match",
@@ -460,20 +449,20 @@ class _ClauseReader:
                     )
         return rows
 
-    def _skip(self, names: PatternVariables) -> RowSkip:
+    def _skip(self, names: PatternVariables) -> row_pattern.RowSkip:
         section = self.sections.get("AFTER MATCH")
         if section is None:
-            return RowSkip()
+            return row_pattern.RowSkip()
         words = [get_word(token) for token in section.inside]
         match words:
             case ["SKIP", "PAST", "LAST", "ROW"]:
-                return RowSkip(span=section.span)
+                return row_pattern.RowSkip(span=section.span)
             case ["SKIP", "TO", "NEXT", "ROW"]:
-                return RowSkip(RowSkipTarget.NEXT, span=section.span)
+                return row_pattern.RowSkip(row_pattern.RowSkipTarget.NEXT, span=section.span)
             case ["SKIP", "TO", "FIRST", _]:
-                return self._skip_to(RowSkipTarget.FIRST, section, names)
+                return self._skip_to(row_pattern.RowSkipTarget.FIRST, section, names)
             case ["SKIP", "TO", "LAST", _] | ["SKIP", "TO", _]:
-                return self._skip_to(RowSkipTarget.LAST, section, names)
+                return self._skip_to(row_pattern.RowSkipTarget.LAST, section, names)
             case _:
                 raise QueryError(
                     f"'{section.over(self.body.text)}' is not valid here",
@@ -481,14 +470,16 @@ class _ClauseReader:
                     span=section.span,
                 )
 
-    def _skip_to(self, to: RowSkipTarget, section: ClauseSection, names: PatternVariables) -> RowSkip:
+    def _skip_to(
+        self, to: row_pattern.RowSkipTarget, section: ClauseSection, names: PatternVariables
+    ) -> row_pattern.RowSkip:
         name = section.inside[-1]
         if not is_name(name):
             raise QueryError("expected a variable", hint="as in AFTER MATCH SKIP TO LAST A", span=get_span(name))
         members = names.members(fold_name(name), get_span(name))
-        return RowSkip(to, fold_name(name), members, section.span)
+        return row_pattern.RowSkip(to, fold_name(name), members, section.span)
 
-    def _pattern(self, section: ClauseSection) -> RowTerm:
+    def _pattern(self, section: ClauseSection) -> row_pattern.RowTerm:
         close = match_brackets(section.inside)[0]
         for token in section.inside[close + 1 :]:
             raise QueryError(
@@ -534,8 +525,8 @@ class _ClauseReader:
             subsets[subset] = tuple(v for v in variables if v in folded)
         return tuple(subsets.items())
 
-    def _defines(self, names: PatternVariables) -> tuple[Define, ...]:
-        defines: list[Define] = []
+    def _defines(self, names: PatternVariables) -> tuple[row_pattern.Define, ...]:
+        defines: list[row_pattern.Define] = []
         if not names.variables:
             return ()  # an empty pattern has no variables
         self._require_section("DEFINE")
@@ -555,7 +546,7 @@ class _ClauseReader:
             if any(define.variable == name for define in defines):
                 raise QueryError(f"'{name}' is defined twice", hint="join the conditions with AND", span=span)
             value = read_value(self._parse_whole(item[2:]), names, define=True)
-            defines.append(Define(name, value, _span_tokens(item)))
+            defines.append(row_pattern.Define(name, value, _span_tokens(item)))
         return tuple(defines)
 
 

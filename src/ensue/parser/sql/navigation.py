@@ -8,19 +8,8 @@ from sqlglot import exp
 from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
+from ensue.ir import row_pattern
 from ensue.ir.expression import Expr, FieldRef, Literal
-from ensue.ir.row_pattern import (
-    CLASSIFIER,
-    MATCH_NUMBER,
-    OPERAND,
-    ROW,
-    MatchNumber,
-    Navigation,
-    RowAggregate,
-    RowExpression,
-    RowOperand,
-    RowSortKey,
-)
 from ensue.parser.sql.sql_expressions import SyntaxTree, build_sql_expression
 
 LOGICAL_NAVIGATION = ("first", "last")
@@ -70,12 +59,6 @@ class RowScope:
             )
 
 
-def _fold_identifier(identifier: exp.Expr) -> str:
-    """Returns the name of a variable: in upper case, unless it is quoted."""
-    name = identifier.name
-    return name if identifier.args.get("quoted") else name.upper()
-
-
 @dataclass(slots=True)
 class RowExpressionReader:
     """Reads one expression of MEASURES or DEFINE, and collects what it reads from the match."""
@@ -83,7 +66,7 @@ class RowExpressionReader:
     tree: SyntaxTree
     names: PatternVariables
     define: bool
-    operands: list[RowOperand] = field(default_factory=list)
+    operands: list[row_pattern.RowOperand] = field(default_factory=list)
 
     def leaf(self, node: exp.Expr, span: Span) -> Expr | None:
         """Returns a field for a node that reads from the match."""
@@ -92,13 +75,13 @@ class RowExpressionReader:
             return None
         if reach not in self.operands:
             self.operands.append(reach)
-        return FieldRef(OPERAND, str(self.operands.index(reach)), span=span)
+        return FieldRef(row_pattern.OPERAND, str(self.operands.index(reach)), span=span)
 
-    def _reach(self, node: exp.Expr, span: Span) -> RowOperand | None:
+    def _reach(self, node: exp.Expr, span: Span) -> row_pattern.RowOperand | None:
         if isinstance(node, exp.Column):
             argument = RowScope("a column")
             column = self._column(node, span, argument)
-            return Navigation(column, argument.members, span=span)
+            return row_pattern.Navigation(column, argument.members, span=span)
         if isinstance(node, exp.Filter | exp.WithinGroup):
             return self._aggregate(node, span)
         if not isinstance(node, exp.Anonymous):
@@ -110,10 +93,10 @@ class RowExpressionReader:
             return self._aggregate(node, span)
         if name == "classifier":
             argument = RowScope("CLASSIFIER")
-            return Navigation(self._classifier(node, span, argument), argument.members, span=span)
+            return row_pattern.Navigation(self._classifier(node, span, argument), argument.members, span=span)
         if name == "match_number":
             self._no_arguments(node, span)
-            return MatchNumber(span)
+            return row_pattern.MatchNumber(span)
         return None
 
     def _read_call_name(self, node: exp.Anonymous) -> tuple[str, str | None]:
@@ -150,14 +133,14 @@ class RowExpressionReader:
         if isinstance(node.this, exp.Star):
             raise QueryError("a whole row has no value", hint="only count takes it: count(A.*)", span=span)
         self._take(owner, argument, span)
-        return FieldRef(ROW, node.name, span=self.tree.span(node.this))
+        return FieldRef(row_pattern.ROW, node.name, span=self.tree.span(node.this))
 
     def _take(self, owner: exp.Expr | None, scope: RowScope, span: Span) -> None:
         """Adds the rows of a variable, or of all variables."""
         if owner is None:
             scope.take("", (), span)
         else:
-            name = _fold_identifier(owner)
+            name = owner.name if owner.args.get("quoted") else owner.name.upper()  # as the variables are
             scope.take(name, self.names.members(name, self.tree.span(owner)), span)
 
     def _classifier(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
@@ -170,7 +153,7 @@ class RowExpressionReader:
                 raise QueryError(
                     "CLASSIFIER takes one variable, or nothing", hint="write CLASSIFIER() or CLASSIFIER(A)", span=span
                 )
-        return FieldRef(ROW, CLASSIFIER, span=span)
+        return FieldRef(row_pattern.ROW, row_pattern.CLASSIFIER, span=span)
 
     def _no_arguments(self, node: exp.Expr, span: Span) -> None:
         if node.expressions:
@@ -191,7 +174,7 @@ class RowExpressionReader:
                 return self._classifier(node, span, argument)
             if name == "match_number":
                 self._no_arguments(node, span)
-                return FieldRef(ROW, MATCH_NUMBER, span=span)
+                return FieldRef(row_pattern.ROW, row_pattern.MATCH_NUMBER, span=span)
             if name in MATCH_FUNCTIONS or find_row_aggregate(name) is not None:
                 raise _nesting_error(argument.what, name.upper(), span)
             return None
@@ -200,7 +183,7 @@ class RowExpressionReader:
 
     # ---- aggregates: `sum(A.price)`, `count(*)`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)`
 
-    def _aggregate(self, node: exp.Expr, span: Span) -> RowAggregate:
+    def _aggregate(self, node: exp.Expr, span: Span) -> row_pattern.RowAggregate:
         only = None
         order: tuple[exp.Expr, ...] = ()
         if isinstance(node, exp.Filter):
@@ -233,7 +216,7 @@ class RowExpressionReader:
             _require_count(function, name, len(nodes), span)
         arguments = tuple(self._inside(argument, scope) for argument in nodes)
         _require_constants(function, name, arguments)
-        return RowAggregate(
+        return row_pattern.RowAggregate(
             function.name,
             arguments,
             scope.members,
@@ -259,13 +242,13 @@ class RowExpressionReader:
         self._take(owner, scope, self.tree.span(star))
         return True
 
-    def _order_key(self, key: exp.Expr, scope: RowScope) -> RowSortKey:
+    def _order_key(self, key: exp.Expr, scope: RowScope) -> row_pattern.RowSortKey:
         if not isinstance(key, exp.Ordered):
-            return RowSortKey(self._inside(key, scope), span=self.tree.span(key))
+            return row_pattern.RowSortKey(self._inside(key, scope), span=self.tree.span(key))
         descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-        return RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.tree.span(key))
+        return row_pattern.RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.tree.span(key))
 
-    def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
+    def _navigation(self, node: exp.Anonymous, span: Span) -> row_pattern.Navigation:
         name, semantics = self._read_call_name(node)
         inner, count = self._arguments(node, name, span)
         if name in LOGICAL_NAVIGATION:
@@ -283,14 +266,14 @@ class RowExpressionReader:
                 return replace(navigation, shift=shift, span=span)
         return replace(self._logical(inner, name, 0, False, span), shift=shift)
 
-    def _logical(self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span) -> Navigation:
+    def _logical(self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span) -> row_pattern.Navigation:
         argument = RowScope(name.upper())
         expr = self._inside(inner, argument)
         if argument.owner is None:
             raise QueryError(
                 f"{name.upper()} needs a column or CLASSIFIER()", hint=f"as in {name.upper()}(A.price)", span=span
             )
-        return Navigation(expr, argument.members, name == "first", offset, 0, final, span)
+        return row_pattern.Navigation(expr, argument.members, name == "first", offset, 0, final, span)
 
     def _arguments(self, node: exp.Anonymous, name: str, span: Span) -> tuple[exp.Expr, int | None]:
         """Returns the expression of a navigation, and its offset in rows."""
@@ -359,11 +342,11 @@ def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
     )
 
 
-def read_value(tree: SyntaxTree, names: PatternVariables, define: bool) -> RowExpression:
+def read_value(tree: SyntaxTree, names: PatternVariables, define: bool) -> row_pattern.RowExpression:
     """Reads an expression of MEASURES, or of DEFINE."""
     reading = RowExpressionReader(tree, names, define)
     expr = build_sql_expression(tree.root, tree, reading.leaf)
-    return RowExpression(expr, tuple(reading.operands), tree.whole)
+    return row_pattern.RowExpression(expr, tuple(reading.operands), tree.whole)
 
 
 def read_columns(tree: SyntaxTree, clause: str, table: str | None) -> Expr:
@@ -376,14 +359,14 @@ def read_columns(tree: SyntaxTree, clause: str, table: str | None) -> Expr:
         if isinstance(node, exp.Column):
             owner = node.args.get("table")
             if owner is not None and table is not None and owner.name.lower() == table.lower():
-                return FieldRef(ROW, node.name, span=tree.span(node.this))
+                return FieldRef(row_pattern.ROW, node.name, span=tree.span(node.this))
             if owner is not None or isinstance(node.this, exp.Star):
                 raise QueryError(
                     f"{clause} uses columns of the table, without a variable",
                     hint=f"write {node.name}" if node.name != "*" else None,
                     span=span,
                 )
-            return FieldRef(ROW, node.name, span=span)
+            return FieldRef(row_pattern.ROW, node.name, span=span)
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if find_row_aggregate(name) or name in MATCH_FUNCTIONS:
             raise QueryError(

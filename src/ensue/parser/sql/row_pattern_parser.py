@@ -10,18 +10,7 @@ from sqlglot import TokenType
 from sqlglot.tokenizer_core import Token
 
 from ensue.errors import QueryError, Span
-from ensue.ir.row_pattern import (
-    Alternation,
-    Concatenation,
-    EmptyRowPattern,
-    Exclusion,
-    PartitionAnchor,
-    Permutation,
-    Repetition,
-    RowTerm,
-    RowVariable,
-    iterate_terms,
-)
+from ensue.ir import row_pattern
 from ensue.parser.parameters import Parameters, list_value_error
 from ensue.parser.sql.sqlglot_dialect import fold_name, get_span, is_name
 
@@ -33,13 +22,13 @@ _QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1), "{": None}
 _PIECE = re.compile(r"\$|[^\s$]+")
 
 
-def parse_row_pattern(tokens: Sequence[Token], end: Span, text: str, parameters: Parameters) -> RowTerm:
+def parse_row_pattern(tokens: Sequence[Token], end: Span, text: str, parameters: Parameters) -> row_pattern.RowTerm:
     """Parses the tokens between the parentheses of PATTERN; `end` is the closing one.
 
     >>> from ensue.parser.parameters import NO_PARAMETERS
     >>> from ensue.parser.sql.sqlglot_dialect import tokenize
     >>> term = parse_row_pattern(tokenize("A|B", None), Span(3, 4), "A|B", NO_PARAMETERS)
-    >>> term == Alternation((RowVariable("A"), RowVariable("B")))
+    >>> term == row_pattern.Alternation((row_pattern.RowVariable("A"), row_pattern.RowVariable("B")))
     True
     """
     signs = [*_split_signs(tokens, text), _Sign("", end)]
@@ -88,7 +77,7 @@ class _PatternParser:
     def text(self) -> str:
         return self.signs[self.at].text
 
-    def parse(self) -> RowTerm:
+    def parse(self) -> row_pattern.RowTerm:
         if not self.text:
             raise self._error("the pattern is empty", "write () for a pattern without rows")
         term = self._alternation()
@@ -106,28 +95,24 @@ class _PatternParser:
             return True
         return False
 
-    def _expect(self, text: str) -> None:
-        if not self._take(text):
-            raise self._unexpected()
-
     def _span(self, first: int) -> Span:
         return self.signs[first].span.to(self.signs[self.at - 1].span)
 
-    def _alternation(self) -> RowTerm:
+    def _alternation(self) -> row_pattern.RowTerm:
         first = self.at
         parts = [self._concatenation()]
         while self._take("|"):
             parts.append(self._concatenation())
-        return parts[0] if len(parts) == 1 else Alternation(tuple(parts), self._span(first))
+        return parts[0] if len(parts) == 1 else row_pattern.Alternation(tuple(parts), self._span(first))
 
-    def _concatenation(self) -> RowTerm:
+    def _concatenation(self) -> row_pattern.RowTerm:
         first = self.at
         parts = [self._factor()]
         while self.text in ("(", "^", "$", "{-") or self.signs[self.at].variable is not None:
             parts.append(self._factor())
-        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts), self._span(first))
+        return parts[0] if len(parts) == 1 else row_pattern.Concatenation(tuple(parts), self._span(first))
 
-    def _factor(self) -> RowTerm:
+    def _factor(self) -> row_pattern.RowTerm:
         first = self.at
         part = self._primary()
         if self.text not in _QUANTIFIERS:
@@ -139,25 +124,25 @@ class _PatternParser:
                 "a quantifier after a quantifier",
                 "put the inner one into parentheses: (A*)+; a '?' after a quantifier is reluctant",
             )
-        return Repetition(part, least, most, is_greedy, self._span(first))
+        return row_pattern.Repetition(part, least, most, is_greedy, self._span(first))
 
-    def _primary(self) -> RowTerm:
+    def _primary(self) -> row_pattern.RowTerm:
         first = self.at
         text, span, variable = self.signs[first]
         if variable is not None:
             self._advance()
             if text.upper() == "PERMUTE" and self.text == "(":
                 return self._permutation(first)
-            return RowVariable(variable, span)
+            return row_pattern.RowVariable(variable, span)
         match text:
             case "^" | "$":
                 self._advance()
-                return PartitionAnchor("start" if text == "^" else "end", span)
+                return row_pattern.PartitionAnchor("start" if text == "^" else "end", span)
             case "(":
                 self._open()
                 if self._take(")"):
                     self.depth -= 1
-                    return EmptyRowPattern(self._span(first))
+                    return row_pattern.EmptyRowPattern(self._span(first))
                 term = self._alternation()
                 self._close(")")
                 return term
@@ -165,7 +150,7 @@ class _PatternParser:
                 self._open()
                 term = self._alternation()
                 self._close("-}")
-                return Exclusion(term, self._span(first))
+                return row_pattern.Exclusion(term, self._span(first))
             case _:
                 raise self._unexpected()
 
@@ -178,10 +163,11 @@ class _PatternParser:
         self._advance()
 
     def _close(self, text: str) -> None:
-        self._expect(text)
+        if not self._take(text):
+            raise self._unexpected()
         self.depth -= 1
 
-    def _permutation(self, first: int) -> RowTerm:
+    def _permutation(self, first: int) -> row_pattern.RowTerm:
         self._open()
         parts = [self._alternation()]
         while self._take(","):
@@ -194,7 +180,7 @@ class _PatternParser:
                 hint="write out the orders that matter, joined with |",
                 span=self._span(first),
             )
-        return Permutation(tuple(parts), self._span(first))
+        return row_pattern.Permutation(tuple(parts), self._span(first))
 
     def _quantifier(self) -> tuple[int, int | None]:
         first = self.at
@@ -288,15 +274,16 @@ def _require_count(digits: str, span: Span) -> int:
     return int(digits)
 
 
-def _check_size(term: RowTerm) -> None:
+def _check_size(term: row_pattern.RowTerm) -> None:
     size = _count_expanded(term)
     if size <= MAX_EXPANDED_VARIABLES:
         return
     culprit = next(
         (
             part
-            for part in reversed(list(iterate_terms(term)))
-            if isinstance(part, Repetition | Permutation) and _count_expanded(part) > MAX_EXPANDED_VARIABLES
+            for part in reversed(list(row_pattern.iterate_terms(term)))
+            if isinstance(part, row_pattern.Repetition | row_pattern.Permutation)
+            and _count_expanded(part) > MAX_EXPANDED_VARIABLES
         ),
         term,
     )
@@ -307,16 +294,16 @@ def _check_size(term: RowTerm) -> None:
     )
 
 
-def _count_expanded(term: RowTerm) -> int:
+def _count_expanded(term: row_pattern.RowTerm) -> int:
     """Counts the variables of a term with quantifiers and PERMUTE expanded."""
     match term:
-        case RowVariable() | EmptyRowPattern() | PartitionAnchor():
+        case row_pattern.RowVariable() | row_pattern.EmptyRowPattern() | row_pattern.PartitionAnchor():
             return 1
-        case Concatenation(parts=parts) | Alternation(parts=parts):
+        case row_pattern.Concatenation(parts=parts) | row_pattern.Alternation(parts=parts):
             return sum(map(_count_expanded, parts))
-        case Permutation(parts=parts):
+        case row_pattern.Permutation(parts=parts):
             return math.factorial(len(parts)) * sum(map(_count_expanded, parts))
-        case Repetition(part=part, least=least, most=most):
+        case row_pattern.Repetition(part=part, least=least, most=most):
             return _count_expanded(part) * max(least + 1 if most is None else most, 1)
-        case Exclusion(part=part):
+        case row_pattern.Exclusion(part=part):
             return _count_expanded(part)

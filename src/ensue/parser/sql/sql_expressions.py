@@ -63,19 +63,9 @@ def _compound_interval(text: str, unit: str, to: str, span: Span) -> int:
 _DEEPEST = 200  # levels of an expression, since later passes recurse
 
 _BINARY: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-    exp.DPipe: "||",
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.DPipe: "||", exp.EQ: "=",
+    exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
 # The functions that cast to SQL types.
 _CASTS = {
     "to_integer": ("INT", "BIGINT", "SMALLINT", "TINYINT"),
