@@ -144,9 +144,9 @@ class StepBuilder:
         return step, self._add_ordinals(events)
 
     def _add_ordinals(self, events: pa.Table) -> pa.Table:
-        """Adds the ordinals of events among equal ones, if any are equal."""
+        """Adds the ordinals of events among equal ones."""
         numbers = self._twins.ordinals(events, np.ones(events.num_rows, np.bool_))
-        return events.append_column(ORDINAL, pa.array(numbers)) if numbers.any() else events
+        return events.append_column(ORDINAL, pa.array(numbers, pa.int64()))
 
     def snapshot(self) -> bytes:
         header = {"steps": FORMAT, "position": self.position, "version": self.version}
