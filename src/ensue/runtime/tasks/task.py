@@ -166,7 +166,8 @@ class Task:
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to a version of the subscriptions."""
-        if self.version is None or version.number > self.version.number:
+        then = self.version
+        if then is None or version.number > then.number or version.floor != then.floor:
             assert isinstance(self.matcher, VersionedMatcher)
             self.matcher.renew(version)
             self.version = version
@@ -183,13 +184,17 @@ class Task:
         self.arrived += events.num_rows
         return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
 
-    def release(self, watermark: float) -> list[pa.Table]:
-        """The matches up to a watermark of the stream; infinity ends it."""
+    def release(self, watermark: float, *, in_order: bool = False) -> list[pa.Table]:
+        """The matches up to a watermark of the stream; infinity ends it.
+
+        `in_order`: the sender has put events in order, so those at the watermark itself are matched, too.
+        """
         watermark = watermark if self.watermark is None else max(watermark, self.watermark)
         self.watermark = watermark
         self.given_up.forget_before(watermark)
         now = watermark if watermark == math.inf else watermark - self.stage.hold
-        released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < now)
+        upto = self.chain.clock.following(now) if in_order else now
+        released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < upto)
         complex_events: dict[str, pa.Table] = {}
         left: dict[str, pa.Table] = {}
         for name, table in self.complex_events.items():

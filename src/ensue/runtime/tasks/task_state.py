@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import pyarrow as pa
@@ -29,8 +30,8 @@ from ensue.engine.state_format import deserialize_table, pack_state, serialize_t
 from ensue.errors import StateError
 from ensue.runtime.job_fingerprint import parse_stage
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.stage import SubscriptionVersion
-from ensue.runtime.tasks.task import Task
+from ensue.runtime.stage import FailedSubscriptions, IsolatingMatcher, SubscriptionVersion
+from ensue.runtime.tasks.task import AcceptedEvents, Task
 
 MAX_CACHED_TASKS = 256  # in the memory of a process
 MAX_CACHED_BYTES = 1 << 30  # of their states; the last task is cached whatever its size
@@ -300,6 +301,58 @@ class StoredState(ABC, Generic[AnyTask]):
         self.cache.put(self.head.stamp, self.task)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskStep:
+    """What a task processes at once, a micro-batch or a step; the same steps give the same state."""
+
+    blobs: Sequence[bytes]
+    late_before: float | None = None  # the watermark that decides which events are late
+    watermark: float | None = None  # up to which events are matched; None: it has not begun
+    version: SubscriptionVersion | None = None
+    oldest: float | None = None  # event of the micro-batch on any task, after a history
+    in_order: bool = False  # whether the sender has put events in order
+    shed: float | pa.Table = 0.0  # the share of keys to shed; in the log the keys: it cannot repeat what clocks decided
+
+    def run(self, task: Task) -> tuple[AcceptedEvents, list[pa.Table]]:
+        """The counts of the events, and the matches up to the watermark."""
+        if self.version is not None:
+            task.renew(self.version)
+        if self.oldest is not None:
+            task.tell_oldest(self.oldest)
+        accepted = task.accept(self.blobs, self.late_before, self.shed)
+        return accepted, [] if self.watermark is None else task.release(self.watermark, in_order=self.in_order)
+
+
+def pack_steps(steps: Sequence[TaskStep]) -> bytes:
+    """Serializes steps for the log."""
+    names = ("late_before", "watermark", "oldest", "in_order")
+    heads: list[dict[str, Any]] = []
+    blobs: dict[str, bytes] = {}
+    for number, step in enumerate(steps):
+        head = {name: value for name in names if (value := getattr(step, name)) is not None}
+        if step.version is not None:
+            head["version"] = asdict(step.version)
+        heads.append(head | {"blobs": len(step.blobs)})
+        blobs |= {f"{number} {k}": blob for k, blob in enumerate(step.blobs)}
+        if isinstance(step.shed, pa.Table):
+            blobs[f"{number} {_SHED}"] = serialize_table(step.shed)
+    return pack_state({"steps": heads}, {}, blobs)
+
+
+def unpack_steps(entry: bytes) -> Iterator[TaskStep]:
+    """Deserializes steps of the log."""
+    header, _, blobs = unpack_state(entry)
+    for number, head in enumerate(header["steps"]):
+        count, version = head.pop("blobs"), head.pop("version", None)
+        shed = blobs.get(f"{number} {_SHED}")
+        yield TaskStep(
+            [blobs[f"{number} {k}"] for k in range(count)],
+            version=None if version is None else SubscriptionVersion(**version),
+            shed=0.0 if shed is None else deserialize_table(shed),
+            **head,
+        )
+
+
 class StoredTask(StoredState[Task]):
     """A task of a pipeline in its state store."""
 
@@ -328,48 +381,56 @@ class StoredTask(StoredState[Task]):
             return Task.restore(chain, number, task.save_apart(), place=self._place)
         return task
 
-    def keep(
-        self,
-        watermark: float | None,
-        blobs: Sequence[bytes],
-        timer: int | None,
-        *,
-        whole: bool = False,
-        shed: pa.Table | None = None,
-    ) -> int:
+    def process(self, steps: Sequence[TaskStep]) -> list[tuple[AcceptedEvents, list[pa.Table]]]:
+        """Processes the next steps; subscriptions that make the task fail are left out, if its matcher does so."""
+        failed: FailedSubscriptions = {}
+        while True:
+            try:
+                return [step.run(self.task) for step in steps]
+            except Exception as error:
+                failed = find_failed(self.task, error, failed)
+                if not failed:
+                    raise
+                self.task = rebuild_task(self.store, self.head, *self._of_chain, self._place, failed)
+
+    def keep(self, steps: Sequence[TaskStep], timer: int | None, *, whole: bool = False) -> int:
         """Writes the input of the micro-batch, or a snapshot; returns the bytes written.
 
-        `watermark` is the one that decided which events were late. `whole`: the task has archived
-        events, which a replay would archive again, so a snapshot is written. `shed` are the keys
-        that were shed: wall-clock time decided, which a replay cannot repeat.
+        `whole`: the task has archived events, which a replay would archive again, so a snapshot is written.
         """
-        header: dict[str, Any] = {"late_before": watermark, "watermark": self.task.watermark}
-        if self.task.oldest is not None:
-            header["oldest"] = self.task.oldest
-        if self.task.version is not None:
-            header["version"] = asdict(self.task.version)
-        logged_blobs = {str(k): b for k, b in enumerate(blobs)}
-        if shed is not None:
-            logged_blobs[_SHED] = serialize_table(shed)
-        return self.write(pack_state(header, {}, logged_blobs), timer, whole=whole)
+        return self.write(pack_steps(steps), timer, whole=whole)
 
 
-def rebuild_task(store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0) -> Task:
-    """Restores the snapshot of a task, and replays its log."""
+def find_failed(task: Task, error: Exception, known: FailedSubscriptions) -> FailedSubscriptions:
+    """The subscriptions to leave out after an error, with those that are known; none: it has another cause."""
+    failed = task.matcher.find_failed(error) if isinstance(task.matcher, IsolatingMatcher) else {}
+    return {**known, **failed} if failed.keys() - known.keys() else {}
+
+
+def rebuild_task(
+    store: SnapshotReader,
+    head: StateHeader,
+    chain: Pipeline,
+    number: int = 0,
+    place: int = 0,
+    failed: FailedSubscriptions = MappingProxyType({}),
+) -> Task:
+    """Restores the snapshot of a task, and replays its log without the subscriptions that made it fail."""
     if head.parts:
         snapshot = b"".join(store.parts(head.parts))
         task = Task.restore(chain, number, snapshot, store.part, place)
     else:
         task = Task(chain, number, place)
-    for entry in store.entries(head.entries):
-        header, _, blobs = unpack_state(entry)
-        shed = deserialize_table(blobs.pop(_SHED)) if _SHED in blobs else 0.0
-        task.oldest = header.get("oldest")
-        if "version" in header:
-            task.renew(SubscriptionVersion(**header["version"]))
-        task.accept([blobs[str(k)] for k in range(len(blobs))], header["late_before"], shed)
-        if header["watermark"] is not None:
-            task.release(header["watermark"])  # its matches were delivered before
+    if isinstance(task.matcher, IsolatingMatcher):
+        task.matcher.leave_out(failed)
+    try:
+        for entry in store.entries(head.entries):
+            for step in unpack_steps(entry):
+                step.run(task)  # its matches were delivered before
+    except Exception as error:
+        if more := find_failed(task, error, failed):
+            return rebuild_task(store, head, chain, number, place, more)
+        raise
     return task
 
 
