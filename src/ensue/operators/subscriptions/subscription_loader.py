@@ -6,11 +6,9 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from ensue.errors import QueryError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
 from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshot
 from ensue.operators.subscriptions.catalog.change import ChangeFile, ChangeKind
@@ -81,17 +79,13 @@ class SubscriptionSetLoader:
     streaming: bool
     key_groups: int
     stream: str
-    shape: str  # the digest of the source's description
     # Subscriptions that are cancelled in later versions stay for earlier events; None: none stays.
     floor: int | None = field(default=None, compare=False)
+    shape: str = field(init=False)  # the digest of the source's description
 
-    @classmethod
-    def build(
-        cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str, floor: int | None = None
-    ) -> "SubscriptionSetLoader":
-        description = json.dumps(source.to_dict(), sort_keys=True)
-        digest = hashlib.sha256(description.encode()).hexdigest()[:16]
-        return cls(source, streaming, key_groups, stream, digest, floor)
+    def __post_init__(self) -> None:
+        description = json.dumps(self.source.to_dict(), sort_keys=True)
+        object.__setattr__(self, "shape", hashlib.sha256(description.encode()).hexdigest()[:16])
 
     @property
     def part(self) -> str:
@@ -128,19 +122,10 @@ class SubscriptionSetLoader:
         return loaded
 
 
-def load_on_driver(log: CatalogLog, loader: SubscriptionSetLoader, version: int) -> SubscriptionSet:
-    """Loads the set at a version on the driver, where all of it must fit the events."""
-    subscriptions = loader.at(log, version)
-    for name, why in subscriptions.refused.items():
-        raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
-    write_due_snapshot(log, loader, version, subscriptions)
-    return subscriptions
-
-
-def write_due_snapshot(log: CatalogLog, loader: SubscriptionSetLoader, version: int, subscriptions: Any) -> None:
+def write_due_snapshot(log: CatalogLog, loader: SubscriptionSetLoader, loaded: SubscriptionSet) -> None:
     """Writes a snapshot of the set if it pays."""
-    if log.snapshot_due(version, loader.part):
-        log.snapshot(version, {loader.part: subscriptions})
+    if log.snapshot_due(loaded.version, loader.part):
+        log.snapshot(loaded.version, {loader.part: loaded})
         log.snapshots.sweep(find_used_versions(log))
 
 

@@ -83,6 +83,7 @@ def _hashes(array: pa.Array) -> Any:
 
 
 FORMAT = 1
+VERSION = "__version"  # of the set that routed an event: later subscriptions ignore it
 VALUE_BYTES = 256  # approximate size of a value, with its share of lists and events
 SLICE = 1 << 16  # events that are routed and matched together
 FIRST_SLICE = 1 << 10  # its duration decides whether compiling pays off
@@ -206,13 +207,12 @@ class SubscriptionMatcher:
             size = min(8 * size, SLICE)
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
-    def _get_versions(self, events: pa.Table) -> Ints:
-        """Returns the versions of the set that routed events."""
-        return np.full(events.num_rows, self.version)
-
     def _process_slice(self, arrived: pa.Table) -> pa.Table:
-        versions = self._get_versions(arrived)
-        ordinals = np.asarray(arrived.column(ORDINAL)) if ORDINAL in arrived.column_names else None
+        versions, ordinals = (
+            np.asarray(arrived.column(name), np.int64) if name in arrived.column_names else None
+            for name in (VERSION, ORDINAL)
+        )
+        versions = np.full(arrived.num_rows, self.version) if versions is None else versions
         events = arrived.select(self.subscription_set.shape.arrow.names)
         rows, leaves = self.subscription_set.route(events)
         self._limit_network()
@@ -310,7 +310,8 @@ class SubscriptionMatcher:
             tables.append(self._build_notifications(members, which, delivered.offsets, delivered.members, times))
         if self.store.is_full:
             self._compact()
-        return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+        table = pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+        return self.subscription_set.filter_cancelled(table, self.version)
 
     def _build_notifications(
         self,

@@ -6,20 +6,19 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.engine.state_format import unpack_state
+from ensue.errors import QueryError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.version_pins import pin_version
 from ensue.operators.subscriptions.subscription_loader import (
     FollowingMatcher,
     SubscriptionSetLoader,
-    load_on_driver,
     write_due_snapshot,
 )
-from ensue.operators.subscriptions.subscription_matcher import SLICE, SubscriptionMatcher
+from ensue.operators.subscriptions.subscription_matcher import SLICE, VERSION, SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import (
     SubscriptionSet,
     compile_subscription_set,
@@ -27,7 +26,6 @@ from ensue.operators.subscriptions.subscription_set import (
     take_subscription_set,
 )
 from ensue.options import Limits
-from ensue.projection.match_ids import ORDINAL
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.job_fingerprint import find_started_set
@@ -42,7 +40,6 @@ from ensue.runtime.stage import (
     MicroBatch,
     OutputTable,
     RoutedEvents,
-    StageInput,
     StageMatcher,
     SubscriptionVersion,
     TableMatcher,
@@ -81,7 +78,6 @@ class SubscriptionStage(FinalStage):
 
 # ---------------------------------------------------------------------------- tasks
 
-VERSION = "__version"  # of the set that routed an event
 ADDED = pa.schema({VERSION: pa.int64()})
 BLAME_SHARE = 0.5  # share of the largest cause of an error from which others are left out, too
 _TABLE = "table"  # stands for the stream id when events are a complete table
@@ -92,13 +88,8 @@ class RoutedSubscriptionStage(SubscriptionStage):
     """Distributes the subscriptions of a set over tasks."""
 
     each: Limits | None = None  # of each subscription: those that make a task fail are left out; None: all fail
-    numbered: bool = False  # whether the sender counts equal events: a task sees only those that it needs
-
+    added: pa.Schema = ADDED  # columns of events; a sender may number equal ones: a task sees only those it needs
     arrival = (BATCH, ROW)
-
-    @property
-    def added(self) -> pa.Schema:
-        return ADDED.append(pa.field(ORDINAL, pa.int64())) if self.numbered else ADDED
 
     def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | SubscriptionVersion | None) -> RoutedEvents:
         """Sends each event to every task with a subscription for which it is relevant."""
@@ -132,25 +123,19 @@ class RoutedSubscriptionStage(SubscriptionStage):
         log = self.subscribed.log
         if not isinstance(log, CatalogLog):
             return self._build_set_once(key_groups)
-        if version is None:
-            return self.set_loader(_TABLE, key_groups).at(log, self.subscribed.version)
-        loader = self.set_loader(version.stream, key_groups, version.floor)
+        version = version or SubscriptionVersion(self.subscribed.version, 0, _TABLE)
+        loader = self.set_loader(version, key_groups)
         loaded = loader.at(log, version.number, later=version.floor is not None)
-        write_due_snapshot(log, loader, loaded.version, loaded)
+        write_due_snapshot(log, loader, loaded)
         return loaded
 
     def require_fit(self) -> None:
         """Raises an error before the start if a subscription does not fit the events."""
-        log = self.subscribed.log
-        if isinstance(log, CatalogLog):
-            load_on_driver(log, self.set_loader(_TABLE, 1), self.subscribed.version)
-        else:
-            self._build_set_once(1)
+        for name, why in self._load_set(None, 1).refused.items():
+            raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
 
-    def set_loader(self, stream: str, key_groups: int, floor: int | None = None) -> SubscriptionSetLoader:
-        return SubscriptionSetLoader.build(
-            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream, floor=floor
-        )
+    def set_loader(self, version: SubscriptionVersion, key_groups: int) -> SubscriptionSetLoader:
+        return SubscriptionSetLoader(self.source, self.streaming, key_groups, version.stream, version.floor)
 
     def _build_set_once(self, key_groups: int) -> SubscriptionSet:
         """Returns the set in memory, built once per number of tasks."""
@@ -205,8 +190,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.announced = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
-        loader = self.stage.set_loader(version.stream, self.key_groups, version.floor)
-        subscriptions = loader.at(log, version.number, later=True)
+        subscriptions = self.stage.set_loader(version, self.key_groups).at(log, version.number, later=True)
         if subscriptions is not self.subscription_set:
             saved = self.snapshot()
             self._begin(subscriptions)
@@ -241,16 +225,9 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
             said["bytes"] = self.measure_subscriptions().bytes
         return said
 
-    def _get_versions(self, events: pa.Table) -> npt.NDArray[np.int64]:
-        """Returns the versions of the set that routed events, each seen by the subscriptions of its version."""
-        return np.asarray(events.column(VERSION).to_numpy(), np.int64)
-
-    def process(self, batch: StageInput) -> list[pa.Table]:
-        return [self.subscription_set.filter_cancelled(found, self.version) for found in super().process(batch)]
-
     def on_watermark(self, now: float) -> list[pa.Table]:
         self.passed = now
-        return [self.subscription_set.filter_cancelled(found, self.version) for found in super().on_watermark(now)]
+        return super().on_watermark(now)
 
     def _describe_state(self) -> dict[str, Any]:
         announced = None if self.announced is None else asdict(self.announced)

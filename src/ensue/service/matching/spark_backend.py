@@ -33,6 +33,7 @@ from ensue.operators.subscriptions.subscription_operator import RoutedSubscripti
 from ensue.optional_deps import require_extra
 from ensue.options import Limits
 from ensue.planner.planner_options import PlannerOptions
+from ensue.projection.match_ids import ORDINAL
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.event_buffer import StreamOrder
 from ensue.runtime.pipeline import Pipeline
@@ -269,7 +270,7 @@ def plan_stream(log: CatalogLog, source: SourceSchema, key_groups: int, each: Li
     (chain,) = Workload((QuerySpec(SubscriptionsSpec(log, 0)),), source, options, key_groups).chains
     (stage,) = chain.stages
     assert isinstance(stage, RoutedSubscriptionStage)
-    return replace(chain, stages=(replace(stage, each=each, numbered=True),))
+    return replace(chain, stages=(replace(stage, each=each, added=stage.added.append(pa.field(ORDINAL, pa.int64()))),))
 
 
 @dataclass(frozen=True, slots=True)
