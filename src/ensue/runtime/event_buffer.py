@@ -65,10 +65,7 @@ class EventBuffer:
         self._twins = DuplicateEvents(shape.schema.end, shape.unit)
 
     def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None, numbers: Rows | None = None) -> None:
-        """Adds the events from row `first` on that are among `members`. None: all of them.
-
-        `numbers` are their ordinals, if the sender has counted them.
-        """
+        """Adds the events from row `first` on, with the ordinals of a sender, that are among `members`; None: all."""
         count = events.num_rows
         selected = np.full(count, members is None)
         for rows in members or ():

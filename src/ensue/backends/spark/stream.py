@@ -62,7 +62,6 @@ from ensue.runtime.tasks.wire_format import (
     StreamClock,
     pack_events,
     pack_routed_events,
-    pack_step,
     read_steps,
     read_task_input,
 )
@@ -270,15 +269,21 @@ class PackSteps:
     chain: Pipeline
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chain = self.chain
         steps = (step for batch in batches for step in batch.to_pylist())
-        messages = (
-            message
-            for step in steps
-            for message in pack_step(chain, StreamClock.merge([step["clock"]]), deserialize_table(step["events"]))
-        )
-        yield pa.RecordBatch.from_pylist(list(_route(chain, -1, messages, get_partition_id())), schema=_FLOW)
+        messages = (message for step in steps for message in self._pack(step["clock"], step["events"]))
+        yield pa.RecordBatch.from_pylist(list(_route(self.chain, -1, messages, get_partition_id())), schema=_FLOW)
         freeze_loaded_code()
+
+    def _pack(self, clock: str, packed: bytes) -> Iterator[Message]:
+        """Pack a step: its clock for every key group, and its events for those that need them."""
+        step, events = StreamClock.merge([clock.encode()]), deserialize_table(packed)
+        key_groups, rows = self.chain.count_key_groups(0), np.arange(events.num_rows)
+        for key_group in range(key_groups):
+            yield ControlMessage(0, key_group, Control.CLOCK, clock.encode())
+        if self.chain.spreads is not None and len(rows):
+            spread = self.chain.spreads.spread(events, key_groups, step.version)
+            arriving = events.append_column(BATCH, pa.array(np.full(len(rows), step.position)))
+            yield from pack_routed_events(self.chain, arriving.append_column(ROW, pa.array(rows)), spread)
 
 
 class StageProcessor(StatefulProcessor):

@@ -119,10 +119,6 @@ def run_task(
     opened = perf_counter_ns()
     before = task.waiting_events, task.oldest, task.version
     lookups, misses = get_lookup_counters(task), task.spilled.misses
-    if of_batch.oldest is not None:
-        task.tell_oldest(of_batch.oldest)
-    if require_no_gap:
-        task.require_no_gap(now)
     share = 0.0
     if task.limits.shed_ms is not None and of_batch.newest_ms is not None:
         wall_ms = time_ns() // 1_000_000 if wall_ms is None else wall_ms
@@ -132,6 +128,8 @@ def run_task(
     results = stored.process(given)
     task, shed = stored.task, results[-1][0].shed  # a sender sheds nothing
     accepted, found = [a for a, _ in results], [f for _, f in results]
+    if require_no_gap:
+        task.require_no_gap(now)
     looked = get_lookup_counters(task).subtract(lookups)
     files = write_archive_files(task, chain.stages[number])
     matched = perf_counter_ns()

@@ -166,8 +166,7 @@ class Task:
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to a version of the subscriptions."""
-        then = self.version
-        if then is None or version.number > then.number or version.floor != then.floor:
+        if (then := self.version) is None or version.number > then.number or version.floor != then.floor:
             assert isinstance(self.matcher, VersionedMatcher)
             self.matcher.renew(version)
             self.version = version
@@ -185,10 +184,7 @@ class Task:
         return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
 
     def release(self, watermark: float, *, in_order: bool = False) -> list[pa.Table]:
-        """The matches up to a watermark of the stream; infinity ends it.
-
-        `in_order`: the sender has put events in order, so those at the watermark itself are matched, too.
-        """
+        """The matches before a watermark of the stream, or at it, if a sender has ordered events; infinity ends it."""
         watermark = watermark if self.watermark is None else max(watermark, self.watermark)
         self.watermark = watermark
         self.given_up.forget_before(watermark)

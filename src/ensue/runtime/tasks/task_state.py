@@ -203,9 +203,8 @@ def pack_steps(steps: Sequence[TaskStep]) -> bytes:
     """Serializes steps for the log."""
     heads = [asdict(replace(step, blobs=(), shed=0.0)) | {"blobs": len(step.blobs)} for step in steps]
     blobs = {f"{number} {k}": blob for number, step in enumerate(steps) for k, blob in enumerate(step.blobs)}
-    for number, step in enumerate(steps):
-        if isinstance(step.shed, pa.Table):
-            blobs[f"{number} {_SHED}"] = serialize_table(step.shed)
+    sheds = ((number, step.shed) for number, step in enumerate(steps))
+    blobs |= {f"{number} {_SHED}": serialize_table(shed) for number, shed in sheds if isinstance(shed, pa.Table)}
     return pack_state({"steps": heads}, {}, blobs)
 
 
@@ -269,8 +268,7 @@ class StoredTask:
             try:
                 return [step.run(self.task) for step in steps]
             except Exception as error:
-                failed = find_failed(self.task, error, failed)
-                if not failed:
+                if not (failed := find_failed(self.task, error, failed)):
                     raise
                 self.task = rebuild_task(self.store, self.head, *self._of_chain, self._place, failed)
 

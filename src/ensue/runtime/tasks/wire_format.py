@@ -18,7 +18,7 @@ from ensue.analyzer.hierarchy_layers import get_layer_column
 from ensue.archives.parquet_writer import AddedFile
 from ensue.engine.state_format import deserialize_table, serialize_table
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.stage import BATCH, COPY, ROW, RoutedEvents, SubscriptionVersion
+from ensue.runtime.stage import COPY, RoutedEvents, SubscriptionVersion
 from ensue.vector.event_table import drop_bad_times, get_end_times
 from ensue.vector.key_groups import assign_key_groups
 
@@ -222,16 +222,13 @@ class StreamClock:
         StreamClock(newest_ms=5, oldest=3, version=None, position=0, watermark=None)
         """
         clocks = [json.loads(message) for message in messages]
-        last = clocks[-1] if clocks else {}  # a step has one
-        newest = [clock["newest_ms"] for clock in clocks if clock["newest_ms"] is not None]
-        oldest = [clock["oldest"] for clock in clocks if clock["oldest"] is not None]
-        version = next((clock["version"] for clock in clocks if clock["version"] is not None), None)
+        known = {name: [clock[name] for clock in clocks if clock[name] is not None] for name in cls.__slots__}
         return cls(
-            max(newest, default=None),
-            min(oldest, default=None),
-            None if version is None else SubscriptionVersion(**version),
-            last.get("position", 0),
-            last.get("watermark"),
+            max(known["newest_ms"], default=None),
+            min(known["oldest"], default=None),
+            next((SubscriptionVersion(**version) for version in known["version"]), None),
+            max(known["position"], default=0),
+            max(known["watermark"], default=None),
         )
 
     def watermark_ms(self, delay_ms: int | None) -> int | None:
@@ -245,18 +242,6 @@ class StepInput:
 
     clock: StreamClock
     blobs: Sequence[bytes]
-
-
-def pack_step(chain: Pipeline, clock: StreamClock, events: pa.Table) -> Iterator[Message]:
-    """A step of a sender, whose events are in order, for the key groups of a routing stage."""
-    key_groups = chain.count_key_groups(0)
-    for key_group in range(key_groups):
-        yield ControlMessage(0, key_group, Control.CLOCK, clock.pack())
-    if chain.spreads is not None and events.num_rows:
-        spread = chain.spreads.spread(events, key_groups, clock.version)
-        rows = np.arange(events.num_rows)
-        events = events.append_column(BATCH, pa.array(np.full(len(rows), clock.position)))
-        yield from pack_routed_events(chain, events.append_column(ROW, pa.array(rows)), spread)
 
 
 def read_steps(messages: Iterable[tuple[str | None, bytes]]) -> list[StepInput]:
