@@ -88,7 +88,7 @@ class Task:
         return self.stage.limits
 
     def accept(
-        self, blobs: Iterable[bytes], watermark: float | None = None, shed: float | pa.Table = 0.0
+        self, blobs: Sequence[bytes], watermark: float | None = None, shed: float | pa.Table = 0.0
     ) -> AcceptedEvents:
         """Buffers events.
 
@@ -97,6 +97,8 @@ class Task:
 
         `shed` is the share of keys to shed, or a table of keys that were shed before.
         """
+        if not blobs:
+            return AcceptedEvents(0, create_empty_table(self.chain.source.came), 0)
         events = self._unpack(blobs)
         counted = int(self._is_first(events).sum())
         late = before = events.slice(0, 0)
@@ -198,9 +200,12 @@ class Task:
             complex_events |= {name: done} if done.num_rows else {}
             left |= {name: later} if later.num_rows else {}
         self.complex_events = left
-        found = self._feed(released, complex_events)
+        found = self._feed(released, complex_events) if released.num_rows or complex_events or not in_order else []
+        due = self.matcher.next_timer()
+        if in_order and (due is None or due >= now):  # time alone completes nothing
+            return found
         passed = self.matcher.on_watermark(now)
-        return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
+        return passed if not found else [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
 
     def _feed(self, released: pa.Table, complex_events: dict[str, pa.Table]) -> list[pa.Table]:
         ordered = sort_events(released, self._sortable)

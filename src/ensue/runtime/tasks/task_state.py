@@ -201,7 +201,10 @@ class TaskStep:
 
 def pack_steps(steps: Sequence[TaskStep]) -> bytes:
     """Serializes steps for the log."""
-    heads = [asdict(replace(step, blobs=(), shed=0.0)) | {"blobs": len(step.blobs)} for step in steps]
+    names = ("late_before", "watermark", "oldest", "in_order")
+    heads: list[dict[str, Any]] = [{name: getattr(step, name) for name in names} for step in steps]
+    for head, step in zip(heads, steps, strict=True):
+        head |= {"version": None if step.version is None else asdict(step.version), "blobs": len(step.blobs)}
     blobs = {f"{number} {k}": blob for number, step in enumerate(steps) for k, blob in enumerate(step.blobs)}
     sheds = ((number, step.shed) for number, step in enumerate(steps))
     blobs |= {f"{number} {_SHED}": serialize_table(shed) for number, shed in sheds if isinstance(shed, pa.Table)}

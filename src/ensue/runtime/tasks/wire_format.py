@@ -246,13 +246,11 @@ class StepInput:
 
 def read_steps(messages: Iterable[tuple[str | None, bytes]]) -> list[StepInput]:
     """Reads messages, given as control and blob: a clock begins a step; of a micro-batch all clocks are merged."""
-    clocks: defaultdict[int, list[bytes]] = defaultdict(list)
-    blobs: defaultdict[int, list[bytes]] = defaultdict(list)
+    steps: defaultdict[int, tuple[list[bytes], list[bytes]]] = defaultdict(lambda: ([], []))  # clocks and data
     position = 0
     for control, blob in messages:
         if control == Control.CLOCK:
             position = json.loads(blob)["position"]
-            clocks[position].append(blob)
-        elif control is None:
-            blobs[position].append(blob)
-    return [StepInput(StreamClock.merge(clocks[at]), blobs[at]) for at in sorted({*clocks, *blobs})]
+        if control in (None, Control.CLOCK):
+            steps[position][control is None].append(blob)
+    return [StepInput(StreamClock.merge(clocks), blobs) for _, (clocks, blobs) in sorted(steps.items())]
