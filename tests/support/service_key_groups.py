@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark.sql import Row
@@ -30,7 +31,6 @@ class Here:
         self.offset = self.plan_queries = 0
         self.repeated = 0
         self.parcels = []  # how many steps each of them had
-        stream.get_task_cache = TaskCache  # tasks have no folder
 
     def tasks(self):
         return self.key_groups
@@ -65,7 +65,8 @@ class Here:
             processor = StageProcessor(self.chain, 0, None)
             processor.store = stores[place]
             own = [row for row in given if row[self.chain.grouped_by] == key]
-            found += [row.asDict() for row in processor.handleInputRows((key,), iter(own), TimerValues())]
+            with patch.object(stream, "get_task_cache", TaskCache):  # tasks have no folder
+                found += [row.asDict() for row in processor.handleInputRows((key,), iter(own), TimerValues())]
         ResultFiles(self.folder).put(self.batch, pa.Table.from_pylist(found, schema=_FLOW).select(RESULT_COLUMNS))
         if self.lose():  # whoever goes on does all of it again
             forget_live()
