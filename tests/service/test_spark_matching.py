@@ -21,15 +21,12 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.backends.spark.service_stream import ResultFiles, StepFiles
+from ensue.backends.spark.service_stream import STEP_SCHEMA, ResultFiles, StepFiles, create_folders
 from ensue.errors import RunnerError, StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.subscription_loader import clear_set_cache
-from ensue.service.event_columns import EventColumns
-from ensue.service.matching.service_task import ServiceJob, StoredServiceTask, StreamStep
+from ensue.runtime.tasks.task_state import StoredTask
 from ensue.service.matching.spark_backend import SparkBackend, on_spark
-from ensue.service.matching.spark_transport import CatalogReplica
-from ensue.service.settings import StreamDescription
 from ensue.service.store import event_batches as batches
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
 from support.service_key_groups import Here, answered, on
@@ -230,15 +227,15 @@ class Kills:
         self.get_counters = []
         for owner, name in (
             (StepFiles, "put"), (ResultFiles, "put"), (CatalogLog, "append"), (SparkBackend, "_deliver"),
-            (StepFiles, "forget"), (StoredServiceTask, "keep"),
+            (StepFiles, "forget"), (StoredTask, "keep"),
         ):  # fmt: skip
             monkeypatch.setattr(owner, name, self.between(getattr(owner, name)))
         monkeypatch.setattr("threading.excepthook", lambda args: None)
 
     def between(self, work):
-        def done(*given):
+        def done(*given, **named):
             self.point(f"before {work.__qualname__}")
-            found = work(*given)
+            found = work(*given, **named)
             self.point(f"behind {work.__qualname__}")
             return found
 
@@ -443,13 +440,18 @@ def test_the_number_of_key_groups_stays(tmp_path):
 
 
 def test_steps_that_are_missing_are_noticed(tmp_path):
-    columns = EventColumns(StreamDescription.read(service(tmp_path / "a.db")._described.text))
-    work = ServiceJob(CatalogReplica(tmp_path / "set", columns).log, columns.source, 1)
-    task = work.task(0)
-    task.take([(3, StreamStep(3, 0, 0, 1, alone=True).head, b"")])
-    task.take([(2, StreamStep(2, 0, 0, 1, alone=True).head, b"")])  # it had that
-    with pytest.raises(StateError, match="is at step 3, to continue after 5"):
-        task.take([(7, StreamStep(7, 5, 0, 1, alone=True).head, b"")])
+    create_folders(tmp_path)
+    files, step = StepFiles(tmp_path), pa.table([["{}"], [b""]], schema=STEP_SCHEMA)
+    for after, last in ((0, 3), (3, 5), (7, 9)):
+        files.put(after, last, step)
+    assert len(files.between(0, 5)) == 2
+    assert len(files.between(3, 5)) == 1  # the stream had the others
+    assert not files.between(9, 9)
+    with pytest.raises(StateError, match="the steps after 5 up to 9 are missing"):
+        files.between(3, 9)
+    files.forget(3)
+    with pytest.raises(StateError, match="the steps after 0 up to 5 are missing"):
+        files.between(0, 5)
 
 
 # ------------------------------------------------------------------------------ how much

@@ -2,10 +2,16 @@
 
 import asyncio
 import copy
+from unittest.mock import patch
 
 import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import TimerValues
 
-from ensue.backends.spark.service_stream import RESULT_SCHEMA, ResultFiles, StepFiles, read_steps
+from ensue.backends.spark import stream
+from ensue.backends.spark.service_stream import RESULT_COLUMNS, ResultFiles, StepFiles, read_step_batch
+from ensue.backends.spark.state_store import get_stage_keys
+from ensue.backends.spark.stream import _FLOW, PackSteps, StageProcessor
 from ensue.runtime.tasks.task_state import TaskCache
 from ensue.service.matching.spark_backend import SparkBackend
 from ensue.service.store import event_batches as batches
@@ -29,8 +35,8 @@ class Here:
     def tasks(self):
         return self.key_groups
 
-    def stream(self, work, folder):
-        self.work, self.folder = work, folder
+    def stream(self, chain, folder):
+        self.chain, self.folder = chain, folder
         return self
 
     def start(self):
@@ -50,22 +56,25 @@ class Here:
         return None
 
     def step(self, last):
-        rows = [
-            row for piece in StepFiles(self.folder).between(self.offset, last) for row in read_steps(*piece).to_pylist()
-        ]
+        pieces = StepFiles(self.folder).between(self.offset, last)
+        rows = pa.Table.from_batches([read_step_batch(*piece) for piece in pieces])
+        given = [Row(**row) for made in PackSteps(self.chain)(iter(rows.to_batches())) for row in made.to_pylist()]
         stores = copy.deepcopy(self.stores)
         found = []
-        for place, (_, steps) in enumerate(self.work.route(rows)):
-            found += self.work.run_task(stores[place], place, [steps], TaskCache())
-        table = pa.Table.from_pylist(found, schema=RESULT_SCHEMA)
-        ResultFiles(self.folder).put(self.batch, table)
+        for place, key in enumerate(get_stage_keys(self.chain, 0)):
+            processor = StageProcessor(self.chain, 0, None)
+            processor.store = stores[place]
+            own = [row for row in given if row[self.chain.grouped_by] == key]
+            with patch.object(stream, "get_task_cache", TaskCache):  # tasks have no folder
+                found += [row.asDict() for row in processor.handleInputRows((key,), iter(own), TimerValues())]
+        ResultFiles(self.folder).put(self.batch, pa.Table.from_pylist(found, schema=_FLOW).select(RESULT_COLUMNS))
         if self.lose():  # whoever goes on does all of it again
             forget_live()
             self.repeated += 1
             return
         self.stores, self.offset = stores, last
         self.batch += 1
-        self.parcels.append(len(rows))
+        self.parcels.append(rows.num_rows)
 
 
 def on(here):

@@ -64,17 +64,14 @@ class EventBuffer:
         self._needed = 0  # events at the last compaction
         self._twins = DuplicateEvents(shape.schema.end, shape.unit)
 
-    def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None) -> None:
-        """Adds the events from row `first` on that are among `members`. None: all of them."""
+    def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None, numbers: Rows | None = None) -> None:
+        """Adds the events from row `first` on, with the ordinals of a sender, that are among `members`; None: all."""
         count = events.num_rows
-        if members is None:
-            numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
-            self._append(_Part(events, np.arange(first, first + count), numbers))
-            return
-        selected = np.zeros(count, np.bool_)
-        for rows in members:
+        selected = np.full(count, members is None)
+        for rows in members or ():
             selected[rows[rows >= first] - first] = True
-        numbers = self._twins.ordinals(events, selected)
+        if numbers is None:
+            numbers = self._twins.ordinals(events, selected)
         places = np.flatnonzero(selected)
         if len(places) < count:
             events, numbers = take_rows(events, places), numbers[places]

@@ -265,6 +265,7 @@ class SubscriptionVersion:
     number: int
     batch: int  # the first with this version: new subscriptions see its events and later ones
     stream: str = ""
+    floor: int | None = None  # of later versions, cancelled subscriptions stay for earlier events; None: none stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +286,8 @@ class RoutingStage(Protocol):
     def added(self) -> pa.Schema:
         """The columns that routing adds to events."""
 
-    def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
-        """Assigns events to key groups. `batch` is None in batch mode."""
+    def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | SubscriptionVersion | None) -> RoutedEvents:
+        """Assigns events to key groups, with the version of a micro-batch or the sender's. None: in batch mode."""
 
 
 @runtime_checkable
@@ -303,6 +304,23 @@ class VersionedMatcher(Protocol):
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to a version. Called once for each version, in ascending order."""
+
+
+FailedSubscriptions = Mapping[str, tuple[int, str]]  # by name: the version at which they failed, and the error
+
+
+@runtime_checkable
+class IsolatingMatcher(Protocol):
+    """A matcher of subscriptions that leaves out those that make it fail."""
+
+    def find_failed(self, error: Exception) -> FailedSubscriptions:
+        """The subscriptions that caused an error; none: it has another cause, or stops the stream."""
+
+    def leave_out(self, failed: FailedSubscriptions) -> None:
+        """Removes subscriptions that were added at a version or before."""
+
+    def report(self) -> Mapping[str, Any]:
+        """What it says of its subscriptions after a micro-batch; empty: nothing."""
 
 
 @runtime_checkable

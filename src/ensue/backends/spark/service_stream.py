@@ -3,39 +3,34 @@
 Service and Spark only share folders on a common file system, so the service may run beside the
 driver or as a client of Spark Connect.
 
-A step has a number, a text header and a body that only the service understands. Numbers increase,
-every key group gets every step and ignores steps that it has processed, so the sender may repeat
-steps. Time is part of the steps; Spark's watermark is not used.
+A step is a clock (`StreamClock`), which has its number, watermark and version of the subscriptions, and its
+events, in stream order. The stream is an ordinary one in which the service takes the place of Spark's watermark.
 """
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark.frames import spark_schema
-from ensue.backends.spark.session import freeze_loaded_code, get_or_create_session, silence_init_worker
+from ensue.backends.spark.session import get_or_create_session
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
-from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count
-from ensue.backends.spark.stream import get_task_cache, use_rocksdb
+from ensue.backends.spark.state_store import get_key_group_count
+from ensue.backends.spark.stream import FLOW, PackSteps, StageProcessor, use_rocksdb
 from ensue.backends.spark.stream_folders import check_checkpoint, get_local_folder, normalize_path
 from ensue.errors import EnsueError, RunnerError, StateError
-from ensue.runtime.tasks.task_state import TaskCache, TaskStateStore
+from ensue.runtime.pipeline import PipelinePlan
 
-STEP_SCHEMA = pa.schema({"position": pa.int64(), "head": pa.string(), "body": pa.binary()})
-ROUTED_SCHEMA = pa.schema({"key_group": pa.int32(), "first": pa.int64(), "steps": pa.binary()})
-RESULT_SCHEMA = pa.schema(  # the last row of a key group has `counted` and its position
-    {"key_group": pa.int32(), "position": pa.int64(), "found": pa.binary(), "counted": pa.string()}
-)
+STEP_SCHEMA = pa.schema({"clock": pa.string(), "events": pa.binary()})
 STEPS_FOLDER, RESULTS_FOLDER = "steps", "found"
+RESULT_COLUMNS = ["sender", "place", "control", "blob", "partial_matches", "state_bytes"]  # of a stream's rows
 SOURCE = "ensue_steps"
 TRIGGER_INTERVAL = "100 milliseconds"  # without one, polling takes a third of a core
 _POSITION = "position"
@@ -46,21 +41,6 @@ _DIGITS = 16
 _PIECE = 1 << 20  # bytes of steps that justify a task
 
 
-class ServiceStreamJob(Protocol):
-    """Interface of the job that processes steps; it is sent to the tasks."""
-
-    @property
-    def key_groups(self) -> int: ...
-
-    def route(self, steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of the first step, and the packed steps, for each key group."""
-
-    def run_task(
-        self, store: TaskStateStore, place: int, pieces: Sequence[bytes], cache: TaskCache
-    ) -> Iterator[Mapping[str, Any]]:
-        """Process packed steps in a key group, and store its state; yield rows of results."""
-
-
 class StepFiles:
     """The files of steps that the service sends to Spark."""
 
@@ -68,20 +48,19 @@ class StepFiles:
         self.folder = folder / STEPS_FOLDER
 
     def __iter__(self) -> Iterator[tuple[int, int, Path]]:
-        """Yield the first and last step number and the path of each file, in order."""
+        """Yield the numbers after and up to which each file has steps, and its path, in order."""
         for path in sorted(self.folder.glob(f"[0-9]*{_SUFFIX}")):
-            first, _, last = path.stem.partition("-")
-            yield int(first), int(last), path
+            after, _, last = path.stem.partition("-")
+            yield int(after), int(last), path
 
     @property
     def last(self) -> int:
         """The number of the last step; 0 without steps."""
         return max((last for _, last, _ in self), default=0)
 
-    def put(self, steps: pa.Table) -> None:
-        """Write steps to a new file."""
-        first, last = steps["position"][0].as_py(), steps["position"][-1].as_py()
-        name = f"{first:0{_DIGITS}}-{last:0{_DIGITS}}{_SUFFIX}"
+    def put(self, after: int, last: int, steps: pa.Table) -> None:
+        """Write the steps in a range of numbers to a new file."""
+        name = f"{after:0{_DIGITS}}-{last:0{_DIGITS}}{_SUFFIX}"
         rows = max(1, steps.num_rows * _PIECE // max(_PIECE, steps.nbytes))
         _write(self.folder / name, steps, rows)
 
@@ -94,19 +73,21 @@ class StepFiles:
     def between(self, after: int, upto: int) -> list[tuple[Path, int]]:
         """Return the record batches of the steps in a range of numbers."""
         pieces: list[tuple[Path, int]] = []
-        if after < upto and not any(last == upto for _, last, _ in self):
-            raise StateError(
-                f"the steps after {after} up to {upto} are missing in {self.folder}\n"
-                "  hint: restore the folder together with the file of the service"
-            )
-        for _, last, path in self:
-            if after < last <= upto:
+        at = after
+        for begin, last, path in self:
+            if begin == at and last <= upto:
                 with pa.ipc.open_file(path) as reader:
                     pieces += [(path, number) for number in range(reader.num_record_batches)]
+                at = last
+        if at < upto:
+            raise StateError(
+                f"the steps after {at} up to {upto} are missing in {self.folder}\n"
+                "  hint: restore the folder together with the file of the service"
+            )
         return pieces
 
 
-def read_steps(path: Path, piece: int) -> pa.RecordBatch:
+def read_step_batch(path: Path, piece: int) -> pa.RecordBatch:
     """Read a record batch of a step file."""
     with pa.ipc.open_file(path) as reader:
         return reader.get_batch(piece)
@@ -151,51 +132,6 @@ def _write(path: Path, table: pa.Table, rows: int | None = None) -> None:
         os.close(handle)
 
 
-# ------------------------------------------------------------------------------ in the workers
-
-
-@dataclass(frozen=True)
-class RouteSteps:
-    """Routes steps to key groups, with one output row for each key group."""
-
-    work: ServiceStreamJob
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        routed = list(self.work.route(row for batch in batches for row in batch.to_pylist()))
-        if routed:
-            columns = [compute_state_keys(self.work.key_groups), *zip(*routed, strict=True)]
-            yield pa.record_batch(columns, schema=ROUTED_SCHEMA)
-        freeze_loaded_code()
-
-
-class ServiceProcessor(StatefulProcessor):
-    """Runs a key group of the service with its state in Spark's store."""
-
-    def __init__(self, work: ServiceStreamJob) -> None:
-        self.work = work
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        silence_init_worker()
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.store = KeyGroupStore(handle)
-
-    def handleInputRows(  # noqa: N802 - Spark prescribes the name and arguments
-        self,
-        key: Any,
-        rows: Any,
-        timerValues: Any,  # noqa: ARG002, N803
-    ) -> Iterator[Row]:
-        pieces = [bytes(row.steps) for row in sorted(rows, key=lambda row: row.first)]
-        place = compute_state_keys(self.work.key_groups).index(key[0])
-        for row in self.work.run_task(self.store, place, pieces, get_task_cache()):
-            yield Row(**row)
-
-    def close(self) -> None:
-        freeze_loaded_code()
-
-
 # ------------------------------------------------------------------------------ on the driver
 
 
@@ -236,7 +172,7 @@ class StepReader(DataSourceStreamReader):
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield read_steps(*partition.value)
+        yield read_step_batch(*partition.value)
 
 
 @dataclass(frozen=True)
@@ -246,15 +182,15 @@ class WriteResults:
     folder: str
 
     def __call__(self, found: DataFrame, batch: int) -> None:
-        ResultFiles(Path(self.folder)).put(batch, found.toArrow())
+        ResultFiles(Path(self.folder)).put(batch, found.select(RESULT_COLUMNS).toArrow())
 
 
 class ServiceStream:
     """The streaming query of a service."""
 
-    def __init__(self, session: SparkSession, work: ServiceStreamJob, folder: Path) -> None:
-        self._session = _configure(session, work.key_groups)
-        self._work, self._folder = work, folder
+    def __init__(self, session: SparkSession, chain: PipelinePlan, folder: Path) -> None:
+        self._session = _configure(session, chain.key_groups)
+        self._chain, self._folder = chain, folder
         self._query: Any = None
         self._checked = 0.0  # when it was last known to run
 
@@ -268,10 +204,8 @@ class ServiceStream:
             self._session.dataSource.register(StepSource)
             reader = self._session.readStream.format(SOURCE)
             steps = reader.option("folder", str(self._folder)).load()
-            dealt = steps.mapInArrow(RouteSteps(self._work), spark_schema(ROUTED_SCHEMA))
-            found = dealt.groupBy("key_group").transformWithState(
-                ServiceProcessor(self._work), spark_schema(RESULT_SCHEMA), "append", "None"
-            )
+            flow = steps.mapInArrow(PackSteps(self._chain), FLOW).groupBy(self._chain.grouped_by)
+            found = flow.transformWithState(StageProcessor(self._chain, 0, None), FLOW, "append", "None")
             writer = found.writeStream.outputMode("append").foreachBatch(WriteResults(str(self._folder)))
             writer = writer.option("checkpointLocation", checkpoint)
             self._query = writer.trigger(processingTime=TRIGGER_INTERVAL).start()
@@ -318,9 +252,9 @@ class ServiceSession:
             self.own_session = get_or_create_session(self.settings)
         return self.own_session
 
-    def stream(self, work: ServiceStreamJob, folder: Path) -> ServiceStream:
+    def stream(self, chain: PipelinePlan, folder: Path) -> ServiceStream:
         """Create the stream of a service that exchanges files in a folder."""
-        return ServiceStream(self.open(), work, folder)
+        return ServiceStream(self.open(), chain, folder)
 
     def tasks(self) -> int:
         """Return the number of parallel tasks, or the shuffle partitions if that is unknown."""

@@ -5,7 +5,7 @@ the other, with the same watermark. So a stage sees all results of earlier stage
 watermark, and lags behind the stream only by the delay with which lower layers decide.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
@@ -40,6 +40,7 @@ from ensue.backends.spark.state_store import (
     select_results,
 )
 from ensue.cached import cached_property
+from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
 from ensue.ir.query import Query
 from ensue.runtime.event_pruning import warn_if_expensive
@@ -57,9 +58,11 @@ from ensue.runtime.tasks.wire_format import (
     ControlMessage,
     Message,
     PackedTable,
+    StepInput,
     StreamClock,
     pack_events,
     pack_routed_events,
+    read_steps,
     read_task_input,
 )
 from ensue.runtime.workload import Workload
@@ -259,6 +262,30 @@ class PackEvents:
         return pack_routed_events(self.chain, arriving, spread), spread.version
 
 
+@dataclass(frozen=True)
+class PackSteps:
+    """Packs the steps of a sender, which decides order, watermark and version of its events."""
+
+    chain: PipelinePlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        steps = (step for batch in batches for step in batch.to_pylist())
+        messages = (message for step in steps for message in self._pack(step["clock"], step["events"]))
+        yield pa.RecordBatch.from_pylist(list(_route(self.chain, -1, messages, get_partition_id())), schema=_FLOW)
+        freeze_loaded_code()
+
+    def _pack(self, clock: str, packed: bytes) -> Iterator[Message]:
+        """Pack a step: its clock for every key group, and its events for those that need them."""
+        step, events = StreamClock.merge([clock.encode()]), deserialize_table(packed)
+        key_groups, rows = self.chain.count_key_groups(0), np.arange(events.num_rows)
+        for key_group in range(key_groups):
+            yield ControlMessage(0, key_group, Control.CLOCK, clock.encode())
+        if self.chain.spreads is not None and len(rows):
+            spread = self.chain.spreads.spread(events, key_groups, step.version)
+            arriving = events.append_column(BATCH, pa.array(np.full(len(rows), step.position)))
+            yield from pack_routed_events(self.chain, arriving.append_column(ROW, pa.array(rows)), spread)
+
+
 class StageProcessor(StatefulProcessor):
     """A key group of a stage: processes its input, and its timers when the watermark passes them.
     Input of later stages is forwarded."""
@@ -287,21 +314,20 @@ class StageProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         ordered = sorted(rows, key=lambda row: (row.sender, row.place))
         own = [row for row in ordered if row.stage == self.number]
-        clocks = [bytes(row.blob) for row in own if row.control == Control.CLOCK]
-        clock = StreamClock.merge(clocks)
         keys = get_stage_keys(self.chain, self.number + 1)
         for row in ordered:
             if row.stage != self.number:
                 yield Row(**(row.asDict() | {"through": keys[row.key_group % len(keys)]}))
         if not own:
             return
-        if clocks and key[0] == 0 and self.number + 1 < len(self.chain.stages):
-            time = StreamClock(clock.newest_ms).pack()
+        steps = read_steps((row.control, bytes(row.blob)) for row in own)
+        first = key[0] == 0 and any(row.control == Control.CLOCK for row in own)
+        if first and self.number + 1 < len(self.chain.stages):
+            time = StreamClock(steps[0].clock.newest_ms).pack()
             for key_group, through in enumerate(keys):
                 yield Row(**_row(through, ControlMessage(self.number + 1, key_group, Control.CLOCK, time), 0))
-        blobs = [bytes(row.blob) for row in own if row.control is None]
         counts = {name: sum(row[name] or 0 for row in own) for name in ("dropped", "ahead")}
-        yield from self._run(key[0], timerValues, blobs, clock, **counts)
+        yield from self._run(key[0], timerValues, steps, **counts)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -321,29 +347,23 @@ class StageProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
         expiredTimerInfo: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        yield from self._run(key[0], timerValues, [])
+        yield from self._run(key[0], timerValues, [StepInput(StreamClock(), ())])
 
     def close(self) -> None:
         freeze_loaded_code()
 
     def _run(
-        self,
-        key_group: int,
-        times: Any,
-        blobs: list[bytes],
-        clock: StreamClock = StreamClock(),  # noqa: B008  it is frozen
-        *,
-        dropped: int = 0,
-        ahead: int = 0,
+        self, key_group: int, times: Any, steps: Sequence[StepInput], *, dropped: int = 0, ahead: int = 0
     ) -> Iterator[Row]:
         watermark_ms = times.getCurrentWatermarkInMs()
+        clock = steps[0].clock
         checks = self.cut is not None and self.number == 0 and key_group == 0
         place = 0
         if self.chain.spreads is not None and key_group:
             place = get_stage_keys(self.chain, self.number).index(key_group)
         outcome = run_task(
-            self.store, self.chain, self.number, watermark_ms, blobs, clock.watermark_ms(self.delay_ms),
-            get_task_cache(), clock, require_no_gap=checks, place=place,
+            self.store, self.chain, self.number, watermark_ms, steps[0].blobs, clock.watermark_ms(self.delay_ms),
+            get_task_cache(), clock, steps=steps if clock.position else (), require_no_gap=checks, place=place,
         )  # fmt: skip
         if outcome.timer != outcome.timer_before:
             if outcome.timer_before is not None:

@@ -6,14 +6,12 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from ensue.errors import QueryError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
 from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshot
-from ensue.operators.subscriptions.catalog.change import ChangeFile
+from ensue.operators.subscriptions.catalog.change import ChangeFile, ChangeKind
 from ensue.operators.subscriptions.catalog.version_pins import find_used_versions
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
@@ -77,56 +75,57 @@ class SubscriptionSetLoader:
     Streams with the same log may use different versions, so each has its own sets.
     """
 
-    kind: ClassVar[type[SubscriptionSet]] = SubscriptionSet
     source: SourceSchema = field(compare=False)
     streaming: bool
     key_groups: int
     stream: str
-    shape: str  # the digest of the source's description
+    # Subscriptions that are cancelled in later versions stay for earlier events; None: none stays.
+    floor: int | None = field(default=None, compare=False)
+    shape: str = field(init=False)  # the digest of the source's description
 
-    @classmethod
-    def build(cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str) -> "SubscriptionSetLoader":
-        description = json.dumps(source.to_dict(), sort_keys=True)
-        digest = hashlib.sha256(description.encode()).hexdigest()[:16]
-        return cls(source, streaming, key_groups, stream, digest)
+    def __post_init__(self) -> None:
+        description = json.dumps(self.source.to_dict(), sort_keys=True)
+        object.__setattr__(self, "shape", hashlib.sha256(description.encode()).hexdigest()[:16])
 
     @property
     def part(self) -> str:
         """The name of its part of a snapshot: tables are for events of one shape."""
-        return f"{self.kind.__name__}-{self.shape}"
+        return f"{'set' if self.floor is None else 'versions'}-{self.shape}"
 
     def empty(self) -> SubscriptionSet:
-        return self.kind(self.source.shape, streaming=self.streaming, key_groups=self.key_groups)
+        return SubscriptionSet(self.source.shape, streaming=self.streaming, key_groups=self.key_groups)
 
     def load(self, snapshot: CatalogSnapshot) -> SubscriptionSet:
-        return self.kind.open(
+        opened = SubscriptionSet.open(
             snapshot.part(self.part), self.source.shape, streaming=self.streaming,
             key_groups=self.key_groups,
         )  # fmt: skip
+        opened.version = snapshot.version
+        return opened
 
     def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:
         """Applies the changes of a version; subscriptions that do not fit are left out."""
         for change in changes:
+            if change.kind is ChangeKind.CANCEL and self.floor is not None and version > self.floor:
+                ready.ending[change.name] = version
+                continue
+            if change.name in ready.ending:  # a sender begins another micro-batch before it is added again
+                ready.cancel(change.name)
             ready.follow(change, version)
+        ready.version = version
 
     def at(self, log: CatalogLog, version: int, *, later: bool = False) -> SubscriptionSet:
         """Loads the set at a version; with `later` at that one or a cached later one."""
-        return load_set(log.folder, self, version, later=later)
+        loaded = load_set(log.folder, self, version, later=later)
+        if self.floor is not None:
+            loaded.drop_ended(self.floor)
+        return loaded
 
 
-def load_on_driver(log: CatalogLog, loader: SubscriptionSetLoader, version: int) -> SubscriptionSet:
-    """Loads the set at a version on the driver, where all of it must fit the events."""
-    subscriptions = loader.at(log, version)
-    for name, why in subscriptions.refused.items():
-        raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
-    write_due_snapshot(log, loader, version, subscriptions)
-    return subscriptions
-
-
-def write_due_snapshot(log: CatalogLog, loader: SubscriptionSetLoader, version: int, subscriptions: Any) -> None:
+def write_due_snapshot(log: CatalogLog, loader: SubscriptionSetLoader, loaded: SubscriptionSet) -> None:
     """Writes a snapshot of the set if it pays."""
-    if log.snapshot_due(version, loader.part):
-        log.snapshot(version, {loader.part: subscriptions})
+    if log.snapshot_due(loaded.version, loader.part):
+        log.snapshot(loaded.version, {loader.part: loaded})
         log.snapshots.sweep(find_used_versions(log))
 
 

@@ -26,6 +26,7 @@ from ensue.operators.subscriptions.template_table import (
     is_pattern_leaf,
 )
 from ensue.options import Limits
+from ensue.projection.match_ids import ORDINAL
 from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.runtime.stage import StageInput
@@ -82,6 +83,7 @@ def _hashes(array: pa.Array) -> Any:
 
 
 FORMAT = 1
+VERSION = "__version"  # of the set that routed an event: later subscriptions ignore it
 VALUE_BYTES = 256  # approximate size of a value, with its share of lists and events
 SLICE = 1 << 16  # events that are routed and matched together
 FIRST_SLICE = 1 << 10  # its duration decides whether compiling pays off
@@ -195,22 +197,23 @@ class SubscriptionMatcher:
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
-        events, tables, done = batch.events.select(self.subscription_set.shape.arrow.names), [], 0
-        versions = self._get_versions(batch.events)
+        events, tables, done = batch.events, [], 0
         size = SLICE if self.rows else FIRST_SLICE
         while done < events.num_rows:
             piece = events.slice(done, size)
-            tables.append(self._process_slice(piece, versions[done : done + size]))
+            tables.append(self._process_slice(piece))
             done += piece.num_rows
             batch.report(done)
             size = min(8 * size, SLICE)
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
-    def _get_versions(self, events: pa.Table) -> Ints:
-        """Returns the versions of the set that routed events."""
-        return np.full(events.num_rows, self.version)
-
-    def _process_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
+    def _process_slice(self, arrived: pa.Table) -> pa.Table:
+        versions, ordinals = (
+            np.asarray(arrived.column(name), np.int64) if name in arrived.column_names else None
+            for name in (VERSION, ORDINAL)
+        )
+        versions = np.full(arrived.num_rows, self.version) if versions is None else versions
+        events = arrived.select(self.subscription_set.shape.arrow.names)
         rows, leaves = self.subscription_set.route(events)
         self._limit_network()
         first = self.rows
@@ -223,7 +226,7 @@ class SubscriptionMatcher:
         network_events = self._events(take_rows(events, kept), first + kept, versions[kept])
         delivered = self.network.process(network_events, places.astype(np.int32), leaves)
         held = [rows[np.searchsorted(rows, first) :] for rows in (engine.held_rows for engine in self.engines)]
-        self.store.add(events, first, [delivered.members, *(f.rows for f in found), *held])
+        self.store.add(events, first, [delivered.members, *(f.rows for f in found), *held], ordinals)
         return self._deliver(delivered, found)
 
     def _process_patterns(
@@ -307,7 +310,8 @@ class SubscriptionMatcher:
             tables.append(self._build_notifications(members, which, delivered.offsets, delivered.members, times))
         if self.store.is_full:
             self._compact()
-        return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+        table = pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+        return self.subscription_set.filter_cancelled(table, self.version)
 
     def _build_notifications(
         self,

@@ -2,24 +2,23 @@
 sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.engine.state_format import unpack_state
+from ensue.errors import QueryError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.version_pins import pin_version
 from ensue.operators.subscriptions.subscription_loader import (
     FollowingMatcher,
     SubscriptionSetLoader,
-    load_on_driver,
     write_due_snapshot,
 )
-from ensue.operators.subscriptions.subscription_matcher import SLICE, SubscriptionMatcher
+from ensue.operators.subscriptions.subscription_matcher import SLICE, VERSION, SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import (
     SubscriptionSet,
     compile_subscription_set,
@@ -36,6 +35,7 @@ from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
     BATCH,
     ROW,
+    FailedSubscriptions,
     FinalStage,
     InputFilter,
     MicroBatch,
@@ -83,8 +83,8 @@ class SubscriptionStage(FinalStage):
 
 # ---------------------------------------------------------------------------- tasks
 
-VERSION = "__version"  # of the set that routed an event
 ADDED = pa.schema({VERSION: pa.int64()})
+BLAME_SHARE = 0.5  # share of the largest cause of an error from which others are left out, too
 _TABLE = "table"  # stands for the stream id when events are a complete table
 
 
@@ -92,10 +92,11 @@ _TABLE = "table"  # stands for the stream id when events are a complete table
 class RoutedSubscriptionStage(SubscriptionStage):
     """Distributes the subscriptions of a set over tasks."""
 
+    each: Limits | None = None  # of each subscription: those that make a task fail are left out; None: all fail
+    added: pa.Schema = ADDED  # columns of events; a sender may number equal ones: a task sees only those it needs
     arrival = (BATCH, ROW)
-    added: ClassVar[pa.Schema] = ADDED
 
-    def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
+    def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | SubscriptionVersion | None) -> RoutedEvents:
         """Sends each event to every task with a subscription for which it is relevant."""
         version = self._version(batch)
         number = self.subscribed.version if version is None else version.number
@@ -112,9 +113,11 @@ class RoutedSubscriptionStage(SubscriptionStage):
         added = pa.table({VERSION: np.full(len(row), number, np.int64)}, schema=ADDED)
         return RoutedEvents(row, np.concatenate([np.zeros(0, np.int64), *tasks]), added, version)
 
-    def _version(self, batch: MicroBatch | None) -> SubscriptionVersion | None:
+    def _version(self, batch: MicroBatch | SubscriptionVersion | None) -> SubscriptionVersion | None:
         """Returns the version of a micro-batch; None if the set does not change."""
         log = self.subscribed.log
+        if isinstance(batch, SubscriptionVersion):
+            return batch
         if batch is None or not isinstance(log, CatalogLog):
             return None
         start = pin_version(log, batch.stream, batch.number)
@@ -125,23 +128,19 @@ class RoutedSubscriptionStage(SubscriptionStage):
         log = self.subscribed.log
         if not isinstance(log, CatalogLog):
             return self._build_set_once(key_groups)
-        if version is None:
-            return self.set_loader(_TABLE, key_groups).at(log, self.subscribed.version)
-        loader = self.set_loader(version.stream, key_groups)
-        loaded = loader.at(log, version.number)
-        write_due_snapshot(log, loader, version.number, loaded)
+        version = version or SubscriptionVersion(self.subscribed.version, 0, _TABLE)
+        loader = self.set_loader(version, key_groups)
+        loaded = loader.at(log, version.number, later=version.floor is not None)
+        write_due_snapshot(log, loader, loaded)
         return loaded
 
     def require_fit(self) -> None:
         """Raises an error before the start if a subscription does not fit the events."""
-        log = self.subscribed.log
-        if isinstance(log, CatalogLog):
-            load_on_driver(log, self.set_loader(_TABLE, 1), self.subscribed.version)
-        else:
-            self._build_set_once(1)
+        for name, why in self._load_set(None, 1).refused.items():
+            raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
 
-    def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
-        return SubscriptionSetLoader.build(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
+    def set_loader(self, version: SubscriptionVersion, key_groups: int) -> SubscriptionSetLoader:
+        return SubscriptionSetLoader(self.source, self.streaming, key_groups, version.stream, version.floor)
 
     def _build_set_once(self, key_groups: int) -> SubscriptionSet:
         """Returns the set in memory, built once per number of tasks."""
@@ -156,7 +155,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
         return {}
 
     def __reduce__(self) -> Any:  # without the sets that it has built
-        return type(self), (self.subscribed, self.source, self.output, self.limits, self.streaming)
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def matcher(self, key_group: int = 0, key_groups: int = 1) -> "SubscriptionTaskMatcher":
         return SubscriptionTaskMatcher(self, key_group, key_groups)
@@ -178,6 +177,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.stage, self.key_group, self.key_groups = stage, key_group, key_groups
         self.announced: SubscriptionVersion | None = None
         self.passed: float | None = None  # the current stream time
+        self.left_out: FailedSubscriptions = {}
         changing = stage.streaming and isinstance(stage.subscribed.log, CatalogLog)
         if changing:  # it knows no version yet
             self._begin(SubscriptionSet(stage.source.shape, streaming=True, key_groups=key_groups))
@@ -187,13 +187,15 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 
     def _begin(self, subscriptions: SubscriptionSet) -> None:
         super().__init__(subscriptions, self.stage.limits, self.key_group)
+        if self.stage.each is not None:
+            self.limit_each(self.stage.each)
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to another version of the set."""
         self.announced = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
-        subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(log, version.number, later=True)
+        subscriptions = self.stage.set_loader(version, self.key_groups).at(log, version.number, later=True)
         if subscriptions is not self.subscription_set:
             saved = self.snapshot()
             self._begin(subscriptions)
@@ -202,10 +204,31 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.version = self.network.version = version.number
         if self.passed is not None:
             self.network.skip_past(self.passed)
+        self.leave_out({})
 
-    def _get_versions(self, events: pa.Table) -> npt.NDArray[np.int64]:
-        """Returns the versions of the set that routed events, each seen by the subscriptions of its version."""
-        return np.asarray(events.column(VERSION).to_numpy(), np.int64)
+    def find_failed(self, error: Exception) -> FailedSubscriptions:
+        """Returns the subscriptions that made it fail, if each has its own limits."""
+        shares = {} if self.stage.each is None else self.get_failure_causes()
+        largest = max(shares.values(), default=0.0)
+        failed = self.version, type(error).__name__
+        return {name: failed for name, share in shares.items() if share >= BLAME_SHARE * largest}
+
+    def leave_out(self, failed: FailedSubscriptions) -> None:
+        """Leaves out these subscriptions and those that failed before, unless they were added later."""
+        self.left_out = {**self.left_out, **failed}
+        for name, (version, _) in self.left_out.items():
+            if self.subscription_set.was_added_by(name, version):
+                self.subscription_set.cancel(name)
+        if self.left_out:
+            self.subscription_set.settle()
+
+    def report(self) -> Mapping[str, Any]:
+        """Returns the subscriptions that were left out, and the sizes of all if one may exceed its limit."""
+        said: dict[str, Any] = {"left_out": self.left_out} if self.left_out else {}
+        most = None if self.stage.each is None else self.stage.each.memory_size
+        if most is not None and self.usage.state_bytes * self.key_groups > most:
+            said["bytes"] = self.measure_subscriptions().bytes
+        return said
 
     def on_watermark(self, now: float) -> list[pa.Table]:
         self.passed = now
@@ -213,9 +236,10 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 
     def _describe_state(self) -> dict[str, Any]:
         announced = None if self.announced is None else asdict(self.announced)
-        return {**super()._describe_state(), "announced": announced, "passed": self.passed}
+        return {**super()._describe_state(), "announced": announced, "passed": self.passed, "left_out": self.left_out}
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, Any], blobs: dict[str, bytes]) -> None:
+        self.left_out = {name: (version, error) for name, (version, error) in header["left_out"].items()}
         if header["announced"] is not None:
             self.renew(SubscriptionVersion(**header["announced"]))
         super()._restore(header, arrays, blobs)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.analyzer.subscription import check_subscription_fields
 from ensue.errors import QueryError, SubscriptionWarning
@@ -72,6 +73,10 @@ class SubscriptionSet:
         self.matchers: WeakSet[Any] = WeakSet()  # that hold values of its nodes
         self.patterns = TemplateTable(shape, self.index, self.nodes.leaf_of, streaming)
         self.refused: dict[str, str] = {}  # subscriptions that do not fit the events: the reason
+        self.version = 0  # that it was loaded at
+        # Subscriptions that are cancelled at a version, and stay for the events of earlier ones. So steps of
+        # several versions are matched with one set: what is added is there from the start, and ignores earlier events.
+        self.ending: dict[str, int] = {}
         self._calendar = shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
         self.units = TimeUnits(self._length, self._moment, not shape.schema.intervals)
 
@@ -175,8 +180,32 @@ class SubscriptionSet:
         self._require_future(subscription, now)
         return subscription, roots
 
+    def drop_ended(self, floor: int) -> None:
+        """Removes the subscriptions that were cancelled up to a version."""
+        over = [name for name, version in self.ending.items() if version <= floor]
+        for name in over:
+            self.cancel(name)
+        if over:
+            self.settle()
+
+    def filter_cancelled(self, matches: pa.Table, version: int) -> pa.Table:
+        """Drops the matches of subscriptions that were cancelled at a version or before."""
+        if not matches.num_rows or not self.ending:
+            return matches
+        over = pa.array([name for name, ended in self.ending.items() if ended <= version], pa.string())
+        return matches.filter(pc.invert(pc.is_in(matches.column("subscription"), value_set=over)))
+
+    def was_added_by(self, name: str, version: int) -> bool:
+        """Whether a subscription was added at a version or before."""
+        if (pattern := self.patterns.members.get(name)) is not None:
+            return pattern.since <= version
+        member = self.members.get(name)
+        return member is not None and bool(self.nodes.arrays().since[member.number] <= version)
+
     def cancel(self, name: str) -> None:
+        """Removes a subscription, also for earlier events."""
         self.refused.pop(name, None)
+        self.ending.pop(name, None)
         if self.patterns.cancel(name):
             return
         member = self.members.pop(name)
@@ -199,7 +228,7 @@ class SubscriptionSet:
         ):  # fmt: skip
             (folder / name).mkdir()
             part.save(folder / name)
-        (folder / "refused").write_text(json.dumps(self.refused))
+        (folder / "names").write_text(json.dumps({"refused": self.refused, "ending": self.ending}))
 
     @classmethod
     def open(
@@ -217,7 +246,8 @@ class SubscriptionSet:
         subscriptions.members = MemberRegistry.open(folder / "members")
         subscriptions.patterns = TemplateTable(shape, subscriptions.index, subscriptions.nodes.leaf_of, streaming)
         subscriptions.patterns.open(folder / "patterns")
-        subscriptions.refused = json.loads((folder / "refused").read_text())
+        names = json.loads((folder / "names").read_text())
+        subscriptions.refused, subscriptions.ending = names["refused"], names["ending"]
         return subscriptions
 
     def _length(self, length: Length | None) -> int | float:

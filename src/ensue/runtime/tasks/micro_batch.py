@@ -1,19 +1,23 @@
 """Runs a task for one micro-batch."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns, time_ns
 
 from ensue.archives.delta_writer import write_files
 from ensue.archives.parquet_writer import AddedFile
 from ensue.runtime.pipeline import PipelinePlan
-from ensue.runtime.stage import ArchiveBuffer, ArchiveWritingStage, LookupCounters, PipelineStage
+from ensue.runtime.stage import ArchiveBuffer, ArchiveWritingStage, IsolatingMatcher, LookupCounters, PipelineStage
 from ensue.runtime.tasks.load_shedding import DROPPED, FROM, TO, compute_share
 from ensue.runtime.tasks.task import Task
-from ensue.runtime.tasks.task_state import StoredTask, TaskCache, TaskStateStore
+from ensue.runtime.tasks.task_state import StoredTask, TaskCache, TaskStateStore, TaskStep
 from ensue.runtime.tasks.watermark import fits_spark_watermark
 from ensue.runtime.tasks.wire_format import (
+    Control,
+    ControlMessage,
     Message,
+    StepInput,
     StreamClock,
     pack_files,
     pack_late_events,
@@ -87,6 +91,7 @@ def run_task(
     cache: TaskCache = TaskCache(),  # noqa: B008  it has no state of its own
     of_batch: StreamClock = StreamClock(),  # noqa: B008  it is frozen
     *,
+    steps: Sequence[StepInput] = (),
     require_no_gap: bool = False,
     wall_ms: int | None = None,
     place: int = 0,
@@ -101,6 +106,8 @@ def run_task(
     for the task that has to `require_no_gap` between history and stream, the newest one decides,
     compared with `wall_ms`, whether keys are shed.
 
+    `steps` are those of a sender, which decides watermark and version of each, in place of all of that.
+
     `place` is the number of the task in its stage.
     """
     begun = perf_counter_ns()
@@ -112,40 +119,40 @@ def run_task(
     opened = perf_counter_ns()
     before = task.waiting_events, task.oldest, task.version
     lookups, misses = get_lookup_counters(task), task.spilled.misses
-    if of_batch.version is not None:
-        task.renew(of_batch.version)
-    if of_batch.oldest is not None:
-        task.tell_oldest(of_batch.oldest)
-    if require_no_gap:
-        task.require_no_gap(now)
     share = 0.0
     if task.limits.shed_ms is not None and of_batch.newest_ms is not None:
         wall_ms = time_ns() // 1_000_000 if wall_ms is None else wall_ms
         share = compute_share(wall_ms - of_batch.newest_ms, task.limits.shed_ms)
-    accepted = task.accept(blobs, late_before, share)
-    shed = accepted.shed
-    found = task.release(now) if now is not None else []
+    given = [TaskStep(s.blobs, None, s.clock.watermark, s.clock.version, in_order=True) for s in steps]
+    given = given or [TaskStep(blobs, late_before, now, of_batch.version, of_batch.oldest, shed=share)]
+    results = stored.process(given)
+    task, shed = stored.task, results[-1][0].shed  # a sender sheds nothing
+    accepted, found = [a for a, _ in results], [f for _, f in results]
+    if require_no_gap:
+        task.require_no_gap(now)
     looked = get_lookup_counters(task).subtract(lookups)
     files = write_archive_files(task, chain.stages[number])
     matched = perf_counter_ns()
-    due = task.due()
+    due = None if steps else task.due()
     timer = None if due is None else clock.timer(due)
-    changed = bool(blobs) or any(t.num_rows for t in found)
+    changed = bool(blobs or steps) or any(t.num_rows for tables in found for t in tables)
     changed |= (task.waiting_events, task.oldest, task.version) != before
     # a watermark beyond Spark's is not in Spark's checkpoint
     changed |= next_ms is not None and not fits_spark_watermark(next_ms)
-    keys = None if shed.listed is None else shed.listed.drop_columns([FROM, TO, DROPPED])
+    if not steps:
+        keys = 0.0 if shed.listed is None else shed.listed.drop_columns([FROM, TO, DROPPED])
+        given = [replace(given[0], watermark=task.watermark, shed=keys)]
     if changed or files or stored.fresh or timer != timer_before:
-        written = stored.keep(late_before, blobs, timer, whole=bool(files), shed=keys)
+        written = stored.keep(given, timer, whole=bool(files))
     else:
         stored.remember()
         written = 0
     spilled, usage = task.spilled, task.usage
     counters = TaskCounters(
-        events=accepted.events,
-        late=accepted.late.num_rows,
-        before_cut=accepted.before_cut + looked.before_cut,
-        matches=task.stage.matches(found) if found else 0,
+        events=sum(a.events for a in accepted),
+        late=sum(a.late.num_rows for a in accepted),
+        before_cut=sum(a.before_cut for a in accepted) + looked.before_cut,
+        matches=sum(task.stage.matches(tables) for tables in found if tables),
         partial_matches=usage.partial_matches,
         waiting=task.waiting_events,
         state_bytes=usage.state_bytes,
@@ -165,8 +172,15 @@ def run_task(
         matching_us=(matched - opened) // 1_000,
         busy_us=(perf_counter_ns() - begun) // 1_000,
     )
-    sent: list[Message] = list(pack_outputs(chain, number, found)) if found else []
-    sent += pack_late_events(chain, accepted.late) if chain.deliver_late else ()
+    sent: list[Message] = []
+    for step, tables in enumerate(found):
+        packed = list(pack_outputs(chain, number, tables)) if tables else []
+        if steps and (packed or step == len(steps) - 1):  # whose results follow
+            sent.append(ControlMessage(len(chain.stages), 0, Control.CLOCK, steps[step].clock.pack()))
+        sent += packed
+        sent += pack_late_events(chain, accepted[step].late) if chain.deliver_late else ()
+    if isinstance(task.matcher, IsolatingMatcher) and (report := task.matcher.report()):
+        sent.append(ControlMessage(len(chain.stages), 0, Control.SUBSCRIPTIONS, json.dumps(report).encode()))
     sent += pack_files(chain, files)
     sent += pack_shed_keys(chain, shed.listed)
     return TaskResult(sent, timer_before, timer, counters)

@@ -93,7 +93,7 @@ class Task:
         return self.stage.limits
 
     def accept(
-        self, blobs: Iterable[bytes], watermark: float | None = None, shed: float | pa.Table = 0.0
+        self, blobs: Sequence[bytes], watermark: float | None = None, shed: float | pa.Table = 0.0
     ) -> AcceptedEvents:
         """Buffers events.
 
@@ -102,6 +102,8 @@ class Task:
 
         `shed` is the share of keys to shed, or a table of keys that were shed before.
         """
+        if not blobs:
+            return AcceptedEvents(0, create_empty_table(self.chain.source.came), 0)
         events = self._unpack(blobs)
         counted = int(self._is_first(events).sum())
         late = before = events.slice(0, 0)
@@ -171,7 +173,7 @@ class Task:
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to a version of the subscriptions."""
-        if self.version is None or version.number > self.version.number:
+        if (then := self.version) is None or version.number > then.number or version.floor != then.floor:
             assert isinstance(self.matcher, VersionedMatcher)
             self.matcher.renew(version)
             self.version = version
@@ -188,13 +190,14 @@ class Task:
         self.arrived += events.num_rows
         return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
 
-    def release(self, watermark: float) -> list[pa.Table]:
-        """The matches up to a watermark of the stream; infinity ends it."""
+    def release(self, watermark: float, *, in_order: bool = False) -> list[pa.Table]:
+        """The matches before a watermark of the stream, or at it, if a sender has ordered events; infinity ends it."""
         watermark = watermark if self.watermark is None else max(watermark, self.watermark)
         self.watermark = watermark
         self.given_up.forget_before(watermark)
         now = watermark if watermark == math.inf else watermark - self.stage.hold
-        released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < now)
+        upto = self.chain.clock.following(now) if in_order else now
+        released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < upto)
         complex_events: dict[str, pa.Table] = {}
         left: dict[str, pa.Table] = {}
         for name, table in self.complex_events.items():
@@ -203,7 +206,7 @@ class Task:
             left |= {name: later} if later.num_rows else {}
         self.complex_events = left
         batch = StageInput(sort_events(released, self._sortable), complex_events, self.stage.arrival)
-        (found,) = self.pipeline.process(batch, now, always=True)
+        (found,) = self.pipeline.process(batch, now, always=not in_order)
         return found
 
     def due(self) -> float | None:

@@ -14,23 +14,22 @@ import json
 import os
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.runtime.job_fingerprint import parse_stage
 from ensue.runtime.pipeline import PipelinePlan
-from ensue.runtime.stage import SubscriptionVersion
-from ensue.runtime.tasks.task import Task
+from ensue.runtime.stage import FailedSubscriptions, IsolatingMatcher, SubscriptionVersion
+from ensue.runtime.tasks.task import AcceptedEvents, Task
 
 MAX_CACHED_TASKS = 256  # in the memory of a process
 MAX_CACHED_BYTES = 1 << 30  # of their states; the last task is cached whatever its size
@@ -46,7 +45,7 @@ class CachedTask:
     """A task in memory."""
 
     stamp: bytes
-    task: "StatefulTask"
+    task: Task
     bytes: int
     copy: Path | None  # file for other processes
 
@@ -66,7 +65,7 @@ class TaskCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
-    def take(self, stamp: bytes) -> "StatefulTask | None":
+    def take(self, stamp: bytes) -> Task | None:
         """Removes a task from the cache and returns it, unless it has another stamp."""
         cached = _live.pop(stamp[:_OF_TASK], None)
         return None if cached is None or cached.stamp != stamp else cached.task
@@ -80,7 +79,7 @@ class TaskCache:
         except FileNotFoundError:
             return None
 
-    def put(self, stamp: bytes, task: "StatefulTask") -> None:
+    def put(self, stamp: bytes, task: Task) -> None:
         """Caches a task in memory, and evicts stale and surplus tasks."""
         path = None if self.folder is None else self._path(stamp)
         copy = path if path is not None and path.exists() else None
@@ -93,7 +92,7 @@ class TaskCache:
         while len(_live) > 1 and (len(_live) > MAX_CACHED_TASKS or size > MAX_CACHED_BYTES):
             size -= _live.popitem(last=False)[1].bytes
 
-    def leave(self, stamp: bytes, task: "StatefulTask", before: bytes, saved: bytes | None = None) -> None:
+    def leave(self, stamp: bytes, task: Task, before: bytes, saved: bytes | None = None) -> None:
         """Writes a file for other processes, and removes that of the stamp `before`.
 
         `saved` is the serialized task if it is known already.
@@ -178,36 +177,67 @@ class TaskStateStore(SnapshotReader, Protocol):
     def clear_entries(self) -> None: ...
 
 
-class StatefulTask(Protocol):
-    """A deterministic task: its input is its state."""
+@dataclass(frozen=True, slots=True)
+class TaskStep:
+    """What a task processes at once, a micro-batch or a step; the same steps give the same state."""
 
-    kept: dict[str, list[int]]  # by segment: its parts in the store
+    blobs: Sequence[bytes]
+    late_before: float | None = None  # the watermark that decides which events are late
+    watermark: float | None = None  # up to which events are matched; None: it has not begun
+    version: SubscriptionVersion | None = None
+    oldest: float | None = None  # event of the micro-batch on any task, after a history
+    in_order: bool = False  # whether the sender has put events in order
+    shed: float | pa.Table = 0.0  # the share of keys to shed; in the log the keys: it cannot repeat what clocks decided
 
-    @property
-    def segments(self) -> Mapping[str, Path]: ...
-    @property
-    def usage(self) -> Usage: ...
-    def save_apart(self) -> bytes: ...
+    def run(self, task: Task) -> tuple[AcceptedEvents, list[pa.Table]]:
+        """The counts of the events, and the matches up to the watermark."""
+        if self.version is not None:
+            task.renew(self.version)
+        if self.oldest is not None:
+            task.tell_oldest(self.oldest)
+        accepted = task.accept(self.blobs, self.late_before, self.shed)
+        return accepted, [] if self.watermark is None else task.release(self.watermark, in_order=self.in_order)
 
 
-AnyTask = TypeVar("AnyTask", bound=StatefulTask)
+def pack_steps(steps: Sequence[TaskStep]) -> bytes:
+    """Serializes steps for the log."""
+    names = ("late_before", "watermark", "oldest", "in_order")
+    heads: list[dict[str, Any]] = [{name: getattr(step, name) for name in names} for step in steps]
+    for head, step in zip(heads, steps, strict=True):
+        head |= {"version": None if step.version is None else asdict(step.version), "blobs": len(step.blobs)}
+    blobs = {f"{number} {k}": blob for number, step in enumerate(steps) for k, blob in enumerate(step.blobs)}
+    sheds = ((number, step.shed) for number, step in enumerate(steps))
+    blobs |= {f"{number} {_SHED}": serialize_table(shed) for number, shed in sheds if isinstance(shed, pa.Table)}
+    return pack_state({"steps": heads}, {}, blobs)
 
 
-class StoredState(ABC, Generic[AnyTask]):
-    """Opens the task of a state store, and writes it back."""
+def unpack_steps(entry: bytes) -> Iterator[TaskStep]:
+    """Deserializes steps of the log."""
+    header, _, blobs = unpack_state(entry)
+    for number, head in enumerate(header["steps"]):
+        version, shed = head["version"], blobs.get(f"{number} {_SHED}")
+        head["blobs"] = [blobs[f"{number} {k}"] for k in range(head["blobs"])]
+        head["version"] = None if version is None else SubscriptionVersion(**version)
+        head["shed"] = 0.0 if shed is None else deserialize_table(shed)
+        yield TaskStep(**head)
 
-    task: AnyTask
 
-    def __init__(self, store: TaskStateStore, job: str, cache: TaskCache) -> None:
+class StoredTask:
+    """A task of a pipeline in its state store, which it opens and writes back."""
+
+    def __init__(
+        self, store: TaskStateStore, chain: PipelinePlan, number: int, cache: TaskCache, place: int = 0
+    ) -> None:
         self.store = store
         self.cache = cache
         self.rebuilt = False
-        head = store.head()
+        self._of_chain, self._place = (chain, number), place
+        job, head = chain.stage_text(number), store.head()
         self.fresh = head is None
         if head is None:
             store.put_job(job)
             self.head = StateHeader(FORMAT, hash_job(job), b"", 0, 0, 0, None)
-            self.task = self._create()
+            self.task = Task(chain, number, place)
             return
         if head.format != FORMAT:
             raise StateError(
@@ -216,44 +246,43 @@ class StoredState(ABC, Generic[AnyTask]):
                 "  hint: use the release that wrote it, or start with a new checkpoint"
             )
         if head.job != hash_job(job):
-            self._require_same_job(store.job(), job)
+            require_same_job(store.job(), job)
             store.put_job(job)  # an equal job with another text
         self.head = replace(head, job=hash_job(job))
         task = self._take_cached(head.stamp)
         self.rebuilt = task is None
         if task is None:
             cache.drop_others(head.stamp)
-            task = self._rebuild()
+            task = rebuild_task(store, self.head, chain, number, place)
         self.task = task
 
-    @abstractmethod
-    def _create(self) -> AnyTask:
-        """An empty task."""
-
-    @abstractmethod
-    def _restore(self, saved: bytes) -> AnyTask:
-        """A task from what it serialized itself."""
-
-    @abstractmethod
-    def _rebuild(self) -> AnyTask:
-        """The task from the snapshot and the log of the store."""
-
-    @abstractmethod
-    def _require_same_job(self, then: str, now: str) -> None:
-        """Raises a StateError unless the state is of this job."""
-
-    def _take_cached(self, stamp: bytes) -> AnyTask | None:
-        task: Any = self.cache.take(stamp)
+    def _take_cached(self, stamp: bytes) -> Task | None:
+        task, (chain, number) = self.cache.take(stamp), self._of_chain
         if task is None and (copy := self.cache.copy(stamp)) is not None:
             with contextlib.suppress(FileNotFoundError):  # a segment was removed by its owner
-                return self._restore(copy)
-        return cast("AnyTask | None", task)
+                task = Task.restore(chain, number, copy, self.store.part, self._place)
+        if task is not None and task.limits != chain.stages[number].limits:
+            # the stream was restarted with other limits
+            return Task.restore(chain, number, task.save_apart(), place=self._place)
+        return task
 
-    def write(self, entry: bytes, timer: int | None = None, *, whole: bool = False) -> int:
-        """Appends an entry to the log, or writes a snapshot; returns the bytes written.
+    def process(self, steps: Sequence[TaskStep]) -> list[tuple[AcceptedEvents, list[pa.Table]]]:
+        """Processes the next steps; subscriptions that make the task fail are left out, if its matcher does so."""
+        failed: FailedSubscriptions = {}
+        while True:
+            try:
+                return [step.run(self.task) for step in steps]
+            except Exception as error:
+                if not (failed := find_failed(self.task, error, failed)):
+                    raise
+                self.task = rebuild_task(self.store, self.head, *self._of_chain, self._place, failed)
 
-        `whole`: the entry must not be replayed, so a snapshot is written.
+    def keep(self, steps: Sequence[TaskStep], timer: int | None, *, whole: bool = False) -> int:
+        """Appends the input of the micro-batch to the log, or writes a snapshot; returns the bytes written.
+
+        `whole`: the task has archived events, which a replay would archive again, so a snapshot is written.
         """
+        entry = pack_steps(steps)
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
@@ -300,80 +329,36 @@ class StoredState(ABC, Generic[AnyTask]):
         self.cache.put(self.head.stamp, self.task)
 
 
-class StoredTask(StoredState[Task]):
-    """A task of a pipeline in its state store."""
-
-    def __init__(
-        self, store: TaskStateStore, chain: PipelinePlan, number: int, cache: TaskCache, place: int = 0
-    ) -> None:
-        self._of_chain = (chain, number)
-        self._place = place
-        super().__init__(store, chain.stage_text(number), cache)
-
-    def _create(self) -> Task:
-        return Task(*self._of_chain, self._place)
-
-    def _restore(self, saved: bytes) -> Task:
-        return Task.restore(*self._of_chain, saved, self.store.part, self._place)
-
-    def _rebuild(self) -> Task:
-        return rebuild_task(self.store, self.head, *self._of_chain, self._place)
-
-    def _require_same_job(self, then: str, now: str) -> None:
-        require_same_job(then, now)
-
-    def _take_cached(self, stamp: bytes) -> Task | None:
-        task = super()._take_cached(stamp)
-        chain, number = self._of_chain
-        if task is not None and task.limits != chain.stages[number].limits:
-            # the stream was restarted with other limits
-            return Task.restore(chain, number, task.save_apart(), place=self._place)
-        return task
-
-    def keep(
-        self,
-        watermark: float | None,
-        blobs: Sequence[bytes],
-        timer: int | None,
-        *,
-        whole: bool = False,
-        shed: pa.Table | None = None,
-    ) -> int:
-        """Writes the input of the micro-batch, or a snapshot; returns the bytes written.
-
-        `watermark` is the one that decided which events were late. `whole`: the task has archived
-        events, which a replay would archive again, so a snapshot is written. `shed` are the keys
-        that were shed: wall-clock time decided, which a replay cannot repeat.
-        """
-        header: dict[str, Any] = {"late_before": watermark, "watermark": self.task.watermark}
-        if self.task.oldest is not None:
-            header["oldest"] = self.task.oldest
-        if self.task.version is not None:
-            header["version"] = asdict(self.task.version)
-        logged_blobs = {str(k): b for k, b in enumerate(blobs)}
-        if shed is not None:
-            logged_blobs[_SHED] = serialize_table(shed)
-        return self.write(pack_state(header, {}, logged_blobs), timer, whole=whole)
+def find_failed(task: Task, error: Exception, known: FailedSubscriptions) -> FailedSubscriptions:
+    """The subscriptions to leave out after an error, with those that are known; none: it has another cause."""
+    failed = task.matcher.find_failed(error) if isinstance(task.matcher, IsolatingMatcher) else {}
+    return {**known, **failed} if failed.keys() - known.keys() else {}
 
 
 def rebuild_task(
-    store: SnapshotReader, head: StateHeader, chain: PipelinePlan, number: int = 0, place: int = 0
+    store: SnapshotReader,
+    head: StateHeader,
+    chain: PipelinePlan,
+    number: int = 0,
+    place: int = 0,
+    failed: FailedSubscriptions = MappingProxyType({}),
 ) -> Task:
-    """Restores the snapshot of a task, and replays its log."""
+    """Restores the snapshot of a task, and replays its log without the subscriptions that made it fail."""
     if head.parts:
         snapshot = b"".join(store.parts(head.parts))
         task = Task.restore(chain, number, snapshot, store.part, place)
     else:
         task = Task(chain, number, place)
-    for entry in store.entries(head.entries):
-        header, _, blobs = unpack_state(entry)
-        shed = deserialize_table(blobs.pop(_SHED)) if _SHED in blobs else 0.0
-        task.oldest = header.get("oldest")
-        if "version" in header:
-            task.renew(SubscriptionVersion(**header["version"]))
-        task.accept([blobs[str(k)] for k in range(len(blobs))], header["late_before"], shed)
-        if header["watermark"] is not None:
-            task.release(header["watermark"])  # its matches were delivered before
+    if isinstance(task.matcher, IsolatingMatcher):
+        task.matcher.leave_out(failed)
+    try:
+        for entry in store.entries(head.entries):
+            for step in unpack_steps(entry):
+                step.run(task)  # its matches were delivered before
+    except Exception as error:
+        if more := find_failed(task, error, failed):
+            return rebuild_task(store, head, chain, number, place, more)
+        raise
     return task
 
 

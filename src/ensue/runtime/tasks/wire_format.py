@@ -5,6 +5,7 @@ Control is everything else: the clock of the stream, counters, late events, file
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -28,13 +29,14 @@ _NAME = b"made"  # where a packed table says whose events these are
 class Control(StrEnum):
     """The kinds of control messages."""
 
-    CLOCK = "clock"  # the newest event of a task, for every key group
+    CLOCK = "clock"  # the newest event of a task, or the watermark of a sender, for every key group
     COUNTERS = "counters"  # of a key group in a micro-batch
     LATE = "late"  # late events, to be delivered
     ARCHIVED = "archived"  # a file that was written, to be made part of the stream's archive
     SHED = "shed"  # keys that were given up, each with its interval
     KEY_GROUP = "key group"  # a history: the key group exists, maybe without events
     STATE = "state"  # a history: a part of the state of a key group
+    SUBSCRIPTIONS = "subscriptions"  # those that were left out, and their sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +199,16 @@ def _key_groups(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class StreamClock:
-    """What tasks know of a whole micro-batch: its times, and the version of its subscriptions."""
+    """What tasks know of a whole micro-batch or of a step: its times, and the version of its subscriptions.
+
+    A sender that puts events in order sends them in steps, each with its own watermark and version.
+    """
 
     newest_ms: int | None = None  # of its events; None: it has none
     oldest: float | None = None  # for the task that has to find a gap after a history
     version: SubscriptionVersion | None = None  # None: the subscriptions do not change
+    position: int = 0  # of a step; 0: a micro-batch
+    watermark: float | None = None  # after a step; None: it is unknown
 
     def pack(self) -> bytes:
         """Serializes it for a control message."""
@@ -212,18 +219,38 @@ class StreamClock:
         """Combines the messages of all tasks.
 
         >>> StreamClock.merge([StreamClock(5).pack(), StreamClock().pack(), StreamClock(-7, 3).pack()])
-        StreamClock(newest_ms=5, oldest=3, version=None)
+        StreamClock(newest_ms=5, oldest=3, version=None, position=0, watermark=None)
         """
         clocks = [json.loads(message) for message in messages]
-        newest = [clock["newest_ms"] for clock in clocks if clock["newest_ms"] is not None]
-        oldest = [clock["oldest"] for clock in clocks if clock["oldest"] is not None]
-        version = next((clock["version"] for clock in clocks if clock["version"] is not None), None)
+        known = {name: [clock[name] for clock in clocks if clock[name] is not None] for name in cls.__slots__}
         return cls(
-            max(newest, default=None),
-            min(oldest, default=None),
-            None if version is None else SubscriptionVersion(**version),
+            max(known["newest_ms"], default=None),
+            min(known["oldest"], default=None),
+            next((SubscriptionVersion(**version) for version in known["version"]), None),
+            max(known["position"], default=0),
+            max(known["watermark"], default=None),
         )
 
     def watermark_ms(self, delay_ms: int | None) -> int | None:
         """The watermark after the micro-batch; None: it is unknown."""
         return None if self.newest_ms is None or delay_ms is None else self.newest_ms - delay_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """The messages of a micro-batch or of a step: its clock, and its data."""
+
+    clock: StreamClock
+    blobs: Sequence[bytes]
+
+
+def read_steps(messages: Iterable[tuple[str | None, bytes]]) -> list[StepInput]:
+    """Reads messages, given as control and blob: a clock begins a step; of a micro-batch all clocks are merged."""
+    steps: defaultdict[int, tuple[list[bytes], list[bytes]]] = defaultdict(lambda: ([], []))  # clocks and data
+    position = 0
+    for control, blob in messages:
+        if control == Control.CLOCK:
+            position = json.loads(blob)["position"]
+        if control in (None, Control.CLOCK):
+            steps[position][control is None].append(blob)
+    return [StepInput(StreamClock.merge(clocks), blobs) for _, (clocks, blobs) in sorted(steps.items())]

@@ -12,7 +12,7 @@ same matches, independent of the micro-batches.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -25,20 +25,25 @@ from ensue.backends.live_backend import to_engine_time
 from ensue.backends.spark.service_stream import StepFiles, create_folders
 from ensue.engine.memory_budget import Usage
 from ensue.errors import StateError
-from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import SubscriptionUsage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
+from ensue.operators.subscriptions.subscription_operator import RoutedSubscriptionStage
 from ensue.optional_deps import require_extra
 from ensue.options import Limits
+from ensue.planner.planner_options import PlannerOptions
+from ensue.projection.match_ids import ORDINAL
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.event_buffer import StreamOrder
-from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.runtime.pipeline import PipelinePlan
+from ensue.runtime.query_spec import QuerySpec, RunOptions, SubscriptionsSpec
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.workload import Workload
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
 from ensue.service.matching.in_process import count_late_readers
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
-from ensue.service.matching.service_task import ServiceJob
 from ensue.service.matching.spark_transport import (
     CatalogReplica,
     MicroBatchAnswer,
@@ -116,10 +121,10 @@ class SparkBackend(MatchBackend):
         try:
             key_groups = self._fix_key_groups(db, status)
             each = compute_matcher_limits(db, self.limits)
-            work = ServiceJob(replica.log, self.columns.source, key_groups, each)
+            chain = plan_stream(replica.log, self.columns.source, key_groups, each)
             self._pump = SparkTransport(
                 self._service.database, self._restore_stepping(db, self.progress.sent), replica,
-                self.folder, self._session.stream(work, self.folder), self._deliver,
+                self.folder, self._session.stream(chain, self.folder), self._deliver,
                 self.progress, self.limits.snapshot_seconds,
             )  # fmt: skip
             self._pump.start()
@@ -206,10 +211,9 @@ class SparkBackend(MatchBackend):
 
         def store(db: Connection) -> SparkStreamStatus:
             status = SparkStreamStatus.read(db)
-            matches = answer.matches_after(status.delivered, self._nothing)
-            core.store_matches(db, matches, answer.left_out)
-            if answer.upto > status.delivered:
-                status = SparkStreamStatus(status.key_groups, answer.upto, answer.counted[0]["now"])
+            if answer.upto > status.delivered:  # otherwise Spark has repeated it
+                core.store_matches(db, pa.concat_tables([self._nothing, *answer.matches]), answer.left_out)
+                status = SparkStreamStatus(status.key_groups, answer.upto, answer.now)
                 status.keep(db)
             return status
 
@@ -258,6 +262,15 @@ class SparkBackend(MatchBackend):
                 pump.close(CLOSE_SECONDS)
         finally:
             self._session.close()
+
+
+def plan_stream(log: CatalogLog, source: SourceSchema, key_groups: int, each: Limits | None = None) -> PipelinePlan:
+    """Plans the stream of a service: an ordinary one over its catalog, with limits for each subscription."""
+    options = RunOptions(streaming=True, planning=PlannerOptions(limits=Limits(per_core=True)))
+    (chain,) = Workload((QuerySpec(SubscriptionsSpec(log, 0)),), source, options, key_groups).chains
+    (stage,) = chain.stages
+    assert isinstance(stage, RoutedSubscriptionStage)
+    return replace(chain, stages=(replace(stage, each=each, added=stage.added.append(pa.field(ORDINAL, pa.int64()))),))
 
 
 @dataclass(frozen=True, slots=True)

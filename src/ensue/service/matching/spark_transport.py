@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from sqlite3 import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ensue.api import Subscriptions
 from ensue.backends.live_backend import parse_watermark_delay, to_engine_time
@@ -34,8 +34,9 @@ from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeKind
 from ensue.projection.match_ids import ORDINAL
 from ensue.runtime.event_buffer import DuplicateEvents, StreamOrder
+from ensue.runtime.stage import SubscriptionVersion
+from ensue.runtime.tasks.wire_format import Control, StepInput, StreamClock, read_steps
 from ensue.service.event_columns import EventColumns
-from ensue.service.matching.service_task import StreamStep
 from ensue.service.store import event_batches, subscription_store
 from ensue.service.store.database import Database
 from ensue.service.store.event_batches import StoredBatch
@@ -48,6 +49,7 @@ _PAUSE = 0.02  # seconds between polls for answers
 _IDLE = 1.0  # seconds between polls of an idle stream
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # backoff before a failed stream is restarted
 FORMAT = 1  # of the saved state
+STREAM = "service"  # in place of a query id: a service has one stream
 
 # ------------------------------------------------------------------------- the set for the workers
 
@@ -129,24 +131,22 @@ class StepBuilder:
         self.position = 0
         self.version = 0
 
-    def take(self, batch: StoredBatch) -> tuple[StreamStep, pa.Table]:
-        """Converts a batch; returns the step and the events that are in order by now."""
+    def take(self, batch: StoredBatch) -> tuple[StreamClock, pa.Table]:
+        """Converts a batch; returns its clock and the events that are in order by now."""
         if batch.advance is not None:
             to = to_engine_time(self.columns.moment(batch.advance), self.columns.shape)
             events = self.order.on_watermark(to)
         else:
             events = self.order.take(batch.events(self.columns.arrow)).events
-        step = StreamStep(
-            batch.position, self.position, batch.version, self.order.now,
-            batch.advance is not None,
-        )  # fmt: skip
+        version = SubscriptionVersion(batch.version, 0, STREAM)
         self.position, self.version = batch.position, batch.version
-        return step, self._add_ordinals(events)
+        clock = StreamClock(position=batch.position, version=version, watermark=self.order.now)
+        return clock, self._add_ordinals(events)
 
     def _add_ordinals(self, events: pa.Table) -> pa.Table:
-        """Adds the ordinals of events among equal ones, if any are equal."""
+        """Adds the ordinals of events among equal ones."""
         numbers = self._twins.ordinals(events, np.ones(events.num_rows, np.bool_))
-        return events.append_column(ORDINAL, pa.array(numbers)) if numbers.any() else events
+        return events.append_column(ORDINAL, pa.array(numbers, pa.int64()))
 
     def snapshot(self) -> bytes:
         header = {"steps": FORMAT, "position": self.position, "version": self.version}
@@ -173,71 +173,61 @@ MAX_BATCH_STEPS = 5_000
 class StepBatch:
     """Steps that are matched together, with their events."""
 
-    steps: tuple[tuple[StreamStep, pa.Table], ...]
+    after: int  # position of the step before them
+    steps: tuple[tuple[StreamClock, pa.Table], ...]
 
     @property
     def last(self) -> int:
         return self.steps[-1][0].position
 
     def table(self) -> pa.Table:
-        """Encodes the steps as rows of a file."""
-        floor = self.steps[0][0].version
+        """Encodes the steps as rows of a file. Subscriptions that are cancelled by the first one are left out."""
+        versions = [clock.version for clock, _ in self.steps if clock.version is not None]
         rows = [
             {
-                "position": step.position,
-                "head": replace(step, floor=floor).head,
-                "body": serialize_table(events) if events.num_rows else b"",
+                "clock": replace(clock, version=replace(version, floor=versions[0].number)).pack().decode(),
+                "events": serialize_table(events),
             }
-            for step, events in self.steps
+            for version, (clock, events) in zip(versions, self.steps, strict=True)
         ]
         return pa.Table.from_pylist(rows, schema=STEP_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchAnswer:
-    """The matches of a micro-batch."""
+    """The results of a micro-batch."""
 
     upto: int  # position of its last step
-    matches: tuple[tuple[int, pa.Table], ...]  # by position, in order
-    counted: tuple[dict[str, Any], ...]  # statistics of tasks
+    now: float | None  # watermark after it
+    matches: tuple[pa.Table, ...]  # in the order of the steps
+    left_out: Mapping[str, tuple[int, str]]  # subscriptions: the newest version then, and the error
+    subscription_bytes: Mapping[str, float]  # the state size of subscriptions, if tasks hold much
+    usage: Usage
 
     @classmethod
     def read(cls, path: Path) -> "MicroBatchAnswer":
+        """Reads the rows of all key groups."""
         try:
             with pa.ipc.open_file(path) as reader:
-                table = reader.read_all()
+                rows = reader.read_all().sort_by([("sender", "ascending"), ("place", "ascending")]).to_pylist()
         except pa.ArrowInvalid as error:
             raise StateError(
                 f"{path} is corrupt: {error}\n  hint: restore the folder of the stream together with its database"
             ) from None
-        ends = table.filter(pc.is_valid(table["counted"]))
-        rows = table.filter(pc.is_valid(table["found"])).sort_by(
-            [("position", "ascending"), ("key_group", "ascending")]
+        steps: list[StepInput] = []
+        for _, of_task in groupby(rows, key=itemgetter("sender")):
+            steps += read_steps((row["control"], row["blob"]) for row in of_task)
+        steps.sort(key=lambda step: step.clock.position)
+        said = [json.loads(row["blob"]) for row in rows if row["control"] == Control.SUBSCRIPTIONS]
+        counted = [row for row in rows if row["control"] == Control.COUNTERS]
+        return cls(
+            steps[-1].clock.position if steps else 0,
+            steps[-1].clock.watermark if steps else None,
+            tuple(deserialize_table(blob) for step in steps for blob in step.blobs),
+            dict(pair for task in said for pair in task.get("left_out", {}).items()),
+            sum((Counter(task.get("bytes", {})) for task in said), Counter()),
+            sum_usage(Usage(row["partial_matches"], row["state_bytes"]) for row in counted),
         )
-        matches = tuple(
-            (row["position"], deserialize_table(row["found"])) for row in rows.select(["position", "found"]).to_pylist()
-        )
-        counted = tuple(json.loads(text) for text in ends["counted"].to_pylist())
-        return cls(min(ends["position"].to_pylist(), default=0), matches, counted)
-
-    def matches_after(self, position: int, empty: pa.Table) -> pa.Table:
-        """Concatenates the matches of steps after a position."""
-        tables = [table for at, table in self.matches if at > position]
-        return pa.concat_tables([empty, *tables])
-
-    @property
-    def left_out(self) -> dict[str, tuple[int, str]]:
-        """Subscriptions that tasks have left out: the newest version then, and the error."""
-        return dict(pair for task in self.counted for pair in task["left_out"].items())
-
-    @property
-    def subscription_bytes(self) -> Counter[str]:
-        """The state size of subscriptions, if tasks hold much."""
-        return sum((Counter(task["bytes"]) for task in self.counted), Counter())
-
-    @property
-    def usage(self) -> Usage:
-        return sum_usage(Usage(**task["usage"]) for task in self.counted)
 
 
 # ------------------------------------------------------------------------- the thread
@@ -364,7 +354,8 @@ class SparkTransport:
         next_batches = self._database.look(self._next_batches)
         if not next_batches:
             return None
-        return StepBatch(tuple(self._stepping.take(batch) for batch in next_batches))
+        after = self._stepping.position
+        return StepBatch(after, tuple(self._stepping.take(batch) for batch in next_batches))
 
     def _next_batches(self, db: Connection) -> list[StoredBatch]:
         db.execute("BEGIN")  # subscriptions and events of one snapshot
@@ -386,7 +377,7 @@ class SparkTransport:
             db.execute("ROLLBACK")
 
     def _send(self, batch: StepBatch) -> None:
-        self._sent.put(batch.table())
+        self._sent.put(batch.after, batch.last, batch.table())
         self._ready = None
         self.progress.sent = batch.last
         if time.monotonic() - self._saved_at >= self._save_every:
