@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, LruCache, TimeColumns
+from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, TimeColumns
 from ensue.archives.file_archive import FileArchive, FileSource
 from ensue.archives.memory_archive import TableArchive
 from ensue.archives.parquet_reader import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
@@ -141,7 +141,6 @@ def convert_to_table(place: Any) -> pa.Table:
 
 
 _NONE = "__HIVE_DEFAULT_PARTITION__"
-_file_lists: LruCache[FileList] = LruCache(16)  # by folder, and name, size and time of its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +175,7 @@ class ParquetFolder:
     def files(self) -> FileList:
         """The files, with the metadata of their footers."""
         listed = self._list_files() if self.names is None else self._list_pinned(self.names)
-        names = [name for name, _, _ in listed]
-        return _file_lists.get((self.place, *listed), lambda: self._read_footers(names))
+        return self._read_footers(tuple(listed))
 
     def schema(self) -> pa.Schema:
         """The union of the files' columns, and the partition columns."""
@@ -247,7 +245,9 @@ class ParquetFolder:
         base = self.place.rstrip("/")
         return tuple(f"{base}/{name}" if name else self.place for name in names)
 
-    def _read_footers(self, names: list[str]) -> FileList:
+    @lru_cache(16)  # noqa: B019  the folder is a value
+    def _read_footers(self, listed: tuple[tuple[str, int, int], ...]) -> FileList:
+        names = [name for name, _, _ in listed]
         paths = self._paths(names)
         footers = [read_footer(path) for path in paths]
         inside = {name for f in footers for name in f.schema.names}

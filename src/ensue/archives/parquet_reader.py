@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from itertools import groupby
 from operator import and_
 from pathlib import Path
@@ -16,15 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from ensue.archives.archive import (
-    SINCE,
-    UNTIL,
-    ColumnBounds,
-    FileList,
-    LruCache,
-    build_partition_columns,
-    get_local_path,
-)
+from ensue.archives.archive import SINCE, UNTIL, ColumnBounds, FileList, build_partition_columns, get_local_path
 from ensue.archives.pruning import RowSelector, cast_keys
 from ensue.errors import EventError
 from ensue.schema import ValueKind
@@ -98,21 +90,18 @@ def build_bounds_array(values: list[Any], type: pa.DataType) -> pa.Array:
     return pa.array(values, type)
 
 
-_footers: LruCache[ParquetFooter] = LruCache(8_192)  # one of 100 row groups takes some 100 KB
-
-
 def read_footer(path: str) -> ParquetFooter:
     """The footer of a file. Raises an EventError that names the file if it cannot be read."""
     try:
         local = get_local_path(path)
         stat = None if local is None else Path(local).stat()
-        key = (path,) if stat is None else (path, stat.st_size, stat.st_mtime_ns)
-        return _footers.get(key, lambda: _open_footer(path))
+        return _open_footer(path, None if stat is None else (stat.st_size, stat.st_mtime_ns))
     except (OSError, pa.ArrowException) as error:
         raise build_file_error(path, error) from error
 
 
-def _open_footer(path: str) -> ParquetFooter:
+@lru_cache(8_192)  # one of 100 row groups takes some 100 KB
+def _open_footer(path: str, _: tuple[int, int] | None) -> ParquetFooter:
     system, inside = split_path(path)
     return ParquetFooter(_FORMAT.make_fragment(inside, system))
 
