@@ -53,7 +53,7 @@ class RowSelector:
         places = np.lexsort((since, codes))
         self.places = places[usable[places]]  # the rows of the table of pieces, in order
         self.codes, self.since, self.until = (a[self.places] for a in (codes, since, until))
-        self._reach = _compute_running_maximum(self.codes, self.until)
+        self._reach = compute_running_maximum(self.codes, self.until)
 
     def _bounds(self, table: pa.Table, name: str, *, low: bool) -> Times:
         column, schema = table.column(name), self.shape.schema
@@ -113,15 +113,15 @@ class RowSelector:
         return np.asarray(same & (self._reach[last] >= end))
 
 
-def _compute_running_maximum(codes: Ints, until: Times) -> Times:
+def compute_running_maximum(codes: Ints, until: Times) -> Times:
     """The latest end of the pieces of a key up to each piece."""
-    reach = until.copy()
-    same = codes[1:] == codes[:-1]
-    if not bool((same & (until[1:] < until[:-1])).any()):
+    reach, step = until.copy(), 1
+    if not bool(((codes[1:] == codes[:-1]) & (until[1:] < until[:-1])).any()):
         return reach  # the usual case: pieces of a key do not overlap
-    for k in range(1, len(reach)):
-        if same[k - 1]:
-            reach[k] = max(reach[k], reach[k - 1])
+    while step < len(reach):  # doubling: each sees twice as far back as before
+        same = codes[step:] == codes[:-step]
+        reach[step:] = np.where(same, np.maximum(reach[step:], reach[:-step]), reach[step:])
+        step *= 2
     return reach
 
 
