@@ -101,9 +101,9 @@ def read_spark(files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_T
         if form == "arrow":  # Spark has no reader for it
             parts = [session.createDataFrame(read_columnar_file(file, form, None)) for file in group]
         elif form in TEXT_FORMATS:
-            parts = [event_sources.read_text_events(session, spark_paths, form, spelling)]
+            parts = [event_sources.read_events(session, spark_paths, form, spelling)]
         else:
-            parts = [event_sources.read_events(session, path, form) for path in spark_paths]
+            parts = [event_sources.read_events(session, [path], form) for path in spark_paths]
         for frame in parts:
             previous = frames.get(type)
             frames[type] = frame if previous is None else previous.unionByName(frame)

@@ -273,7 +273,7 @@ def _batch(row: dict[str, Any]) -> pa.RecordBatch:
 # ------------------------------------------------------------------------- history= of a stream
 
 
-def build_backfill(history: History, plan: StreamPlan, checkpoint: str, here: Path | None) -> Backfill:
+def build_backfill(history: History, plan: StreamPlan, checkpoint: str) -> Backfill:
     """Return the backfill of a checkpoint, which runs once, before the stream starts."""
     if any(chain.spreads is not None for chain in plan.workload.chains):
         raise EventError(
@@ -281,7 +281,7 @@ def build_backfill(history: History, plan: StreamPlan, checkpoint: str, here: Pa
             "is accepted\n  hint: leave out history="
         )
     session = plan.frame.sparkSession
-    begun = has_state(session, checkpoint) if here is None else has_commits(here)
+    begun = has_state(session, checkpoint)
     past = load_backfill(session, checkpoint, plan.workload, begun=begun)
     if past is not None:
         return past

@@ -141,6 +141,9 @@ def _state(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int,
 
 def has_state(session: SparkSession, checkpoint: str) -> bool:
     """Whether an Ensue stream has finished a micro-batch, on any file system."""
+    folder = get_local_folder(session, checkpoint)
+    if folder is not None:
+        return has_commits(folder)
     try:
         return bool(_operators(session, make_readable(session, checkpoint)))
     except StateError:

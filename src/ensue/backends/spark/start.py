@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from ensue.backends.spark.archive_pins import pin_archives
 from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
-from ensue.backends.spark.flush import get_next_batch, remaining
+from ensue.backends.spark.flush import get_next_batch, has_state, remaining
 from ensue.backends.spark.frames import spark_schema
 from ensue.backends.spark.match_frames import (
     LATE_COLUMN,
@@ -40,7 +40,6 @@ from ensue.backends.spark.stream_folders import (
     StreamFolder,
     check_checkpoint,
     get_local_folder,
-    has_commits,
     name_folders,
     normalize_path,
     require_readable,
@@ -179,19 +178,19 @@ def wait_to_end(running: RunningStream, *, flush: bool = False, progress: bool =
         flush_stream(running)
 
 
-def flush_stream(begun: RunningStream) -> None:
-    """End the stream: deliver the matches that waited for more events or for time."""
+def flush_stream(begun: RunningStream) -> DataFrame | SeveralMatches | None:
+    """End the stream: deliver the matches that waited for more events or for time, and return them."""
     session, checkpoint = begun.matches.sparkSession, begun.checkpoint
-    folder = get_local_folder(session, checkpoint)
-    if folder is not None and not has_commits(folder):
-        if begun.past is None:
-            return  # there were no events
-        rest, number = begun.past.remaining(), 0
-    else:
+    if has_state(session, checkpoint):
         rest, number = remaining(session, checkpoint), get_next_batch(session, checkpoint)
+    elif begun.past is None:
+        return None  # there were no events
+    else:
+        rest, number = begun.past.remaining(), 0
     packed = rest.packed if isinstance(rest, SeveralMatches) else get_outer_query(begun.matches)(rest)
     with translate_errors():
         begun.deliver(packed, number)
+    return rest
 
 
 def start(
@@ -271,7 +270,7 @@ def start(
     if first is not None:
         plan = plan or get_stream_plan(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = build_backfill(first, plan, checkpoint_path, local_checkpoint)
+            past = build_backfill(first, plan, checkpoint_path)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
