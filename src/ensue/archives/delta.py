@@ -52,7 +52,6 @@ class DeltaTableFiles:
         return None if self.number is None else str(self.number)
 
     def pinned(self) -> "DeltaTableFiles":
-        """The table fixed to its newest version."""
         if self.number is not None:
             return self
         with _lock:
@@ -66,12 +65,10 @@ class DeltaTableFiles:
             return tuple(self._newest().metadata().partition_columns)
 
     def files(self) -> FileList:
-        """The files of the version."""
         with _lock:
             return _list_files(self.pinned())
 
     def open(self) -> Any:
-        """The table as of the version."""
         newest = self._newest()
         if newest.version() == self.number:
             return newest
@@ -178,7 +175,6 @@ def _get_bounds(actions: pa.Table, partitions: dict[str, pa.Array], name: str) -
 
 
 def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
-    """Opens a Delta table as an archive."""
     try:
         number = None if options.version is None else int(options.version)
     except ValueError:

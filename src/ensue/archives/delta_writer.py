@@ -173,7 +173,6 @@ def _retry(attempt: Callable[[], T], problem: str) -> T:
 
 
 def commit_transaction(table: Any, actions: list[Any], properties: Any = None) -> None:
-    """Commits all actions in one transaction."""
     package = import_deltalake()
     try:
         table.create_write_transaction(actions, "append", table.schema(), [DAY, BUCKET], commit_properties=properties)

@@ -160,7 +160,6 @@ class ParquetFolder:
         return None
 
     def pinned(self) -> "ParquetFolder":
-        """The folder fixed to its current files."""
         if self.names is not None:
             return self
         return ParquetFolder(self.place, tuple(name for name, _, _ in self._list_files()))
@@ -269,7 +268,6 @@ def _compute_size(footer: ParquetFooter) -> int:
 
 
 def _compute_bounds(name: str, footers: list[ParquetFooter]) -> ColumnBounds | None:
-    """The bounds of a column in each file."""
     types = {plain_type(f.schema.field(name).type) for f in footers if name in f.schema.names}
     if len(types) != 1:
         return None

@@ -50,7 +50,6 @@ class IcebergSnapshot:
 
     @lru_cache(16)  # noqa: B019  a snapshot is a value
     def files(self) -> FileList:
-        """The files of the snapshot."""
         table = self._table()
         tasks: list[Any] = []
         if self.number is not None:

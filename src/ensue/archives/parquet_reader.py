@@ -135,7 +135,6 @@ class MissingFileError(EventError):
 
 
 def build_file_error(path: str, error: Exception) -> EventError:
-    """The error for a missing or damaged file of an archive."""
     if isinstance(error, FileNotFoundError):
         return MissingFileError(path)
     return EventError(
@@ -156,7 +155,6 @@ class ReadColumns:
 
 
 def get_read_columns(pieces: RowSelector, hidden: tuple[str, ...] = ()) -> ReadColumns:
-    """The columns of a read."""
     request, schema = pieces.request, pieces.shape.schema
     returned = tuple(pieces.shape.arrow.names if request.columns is None else request.columns)
     filtered = [schema.start, schema.end, *schema.order, *hidden]

@@ -73,12 +73,10 @@ def _hidden_files(folder: Path) -> list[Path]:
 
 
 def detect_format(path: Path) -> str | None:
-    """Return the format that a file name stands for."""
     return FORMATS.get(strip_compression_suffix(path).suffix.lower())
 
 
 def strip_compression_suffix(path: Path) -> Path:
-    """Remove the extension of a compression format."""
     return path.with_suffix("") if path.suffix in _PACKED else path
 
 

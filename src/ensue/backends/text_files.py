@@ -33,7 +33,6 @@ from ensue.vector.arrow_numpy import decode_text
 
 
 def all_cells_match(column: pa.ChunkedArray, question: CellTest) -> bool:
-    """Whether all non-NULL cells match."""
     return _all_match(column, question.value)
 
 
@@ -139,7 +138,6 @@ def _without_rows(text: pa.ChunkedArray, rows: list[int]) -> pa.ChunkedArray:
 
 
 def warn_text_times(names: list[str]) -> None:
-    """Warn that text columns are parsed as times."""
     quoted = " and ".join(f"'{name}'" for name in names)
     warnings.warn(
         f"the time of events, {quoted}, is text: it is parsed as ISO times, such as 2026-03-14T09:30:00Z",

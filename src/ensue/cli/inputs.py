@@ -87,7 +87,6 @@ def read_local(
 
 
 def read_spark(files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> Events:
-    """Read the events into DataFrames of an embedded Spark session."""
     from ensue.backends.spark.session import get_or_create_session
 
     require_files(files, print_notice)
@@ -220,7 +219,6 @@ def read_query(
 
 
 def read_query_text(argument: str) -> str:
-    """Return the text of a query argument."""
     if argument == "-":
         return sys.stdin.read()
     if is_file(argument):

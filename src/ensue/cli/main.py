@@ -62,7 +62,6 @@ Finds the matches of a query in event files or in a stream, or the rows of SQL.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code."""
     return run_parsed(_parser(), arguments)
 
 

@@ -176,7 +176,6 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'")
 
 
 def parse_parameters(options: Namespace) -> Parameters:
-    """Parse the parameter values of the command line."""
     values: dict[str, list[Any]] = {}
     for argument in options.param:
         name, equals, text = argument.partition("=")
@@ -227,7 +226,6 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space"
 
 
 def get_text_options(options: Namespace) -> TextFileOptions:
-    """Build the text file options."""
     delimiter = options.delimiter
     if delimiter is not None:
         delimiter = _DELIMITERS.get(delimiter.lower(), delimiter)
@@ -350,7 +348,6 @@ def run_command(module: str, function: str, options: Namespace) -> ExitCode:
 
 
 def add_archive_actions(parser: ArgumentParser) -> None:
-    """Add the actions of `ensue archive` and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     def action(name: str, summary: str) -> ArgumentParser:
@@ -377,7 +374,6 @@ def _add_event_files(parser: ArgumentParser) -> None:
 
 
 def add_serve_options(parser: ArgumentParser) -> None:
-    """Add the options of `ensue serve`."""
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -391,13 +387,11 @@ def add_serve_options(parser: ArgumentParser) -> None:
 
 
 def add_server_options(parser: ArgumentParser) -> None:
-    """Add the options of the HTTP server and console."""
     port = {"type": int, "default": 8765}
     add_options(parser, _SERVER_OPTIONS, host={"default": "127.0.0.1"}, port=port)
 
 
 def add_service_options(parser: ArgumentParser) -> None:
-    """Add the options for sources, limits, files and certificates."""
     add_options(
         parser.add_argument_group("service"),
         _SERVICE_OPTIONS,
@@ -407,7 +401,6 @@ def add_service_options(parser: ArgumentParser) -> None:
 
 
 def add_token_options(parser: ArgumentParser) -> None:
-    """Add the options of `ensue token`."""
     add_options(
         parser,
         _TOKEN_OPTIONS,

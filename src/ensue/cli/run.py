@@ -130,7 +130,6 @@ def match_events(
 def _read_query(
     options: Namespace, engine: str | None = None
 ) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery | SqlQuery:
-    """Read the query of a command line, with the values of its parameters."""
     parameters = parse_parameters(options)
     query = read_query(options.query, parameters, engine)
     if isinstance(query, SqlQuery):

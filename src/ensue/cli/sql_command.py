@@ -69,7 +69,6 @@ Sql = SqlQuery | RowPatternQuery
 
 
 def run(query: Sql, options: Namespace) -> ExitCode:
-    """Run the query and write its rows."""
     require_sql_options(options)
     form = output.choose_format(options.format, options.output)
     files = _files(query, options, needed=True)
@@ -100,7 +99,6 @@ def check(query: Sql, options: Namespace) -> ExitCode:
 
 
 def explain(query: Sql, options: Namespace) -> ExitCode:
-    """Print the plan of each clause."""
     require_sql_options(options)
     if options.analyze and not (options.events or options.table):
         raise UsageError("--analyze runs the query: name its tables with --table")
@@ -155,7 +153,6 @@ def _require_tables(query: SqlQuery, names: Iterable[str]) -> None:
 
 
 def _hint_table(name: str, names: Iterable[str]) -> str:
-    """Return a hint for an unknown table."""
     near = did_you_mean(name, names) or ""
     if near.startswith("did you mean"):
         return near
@@ -238,14 +235,12 @@ def write_or_collect(frame: Any, options: Namespace, form: str) -> Any:
 
 
 def parse_clauses(query: Sql) -> list[RowPatternQuery]:
-    """Parse the clauses of a query; an invalid one raises."""
     if isinstance(query, RowPatternQuery):
         return [query]
     return [clause.row_pattern for clause in query.clauses]
 
 
 def _explain_clauses(query: Sql, tables: Any, options: Namespace) -> list[str]:
-    """Explain each clause."""
     options_of_explain = {"analyze": options.analyze, "kernel": options.kernel}
     if isinstance(query, RowPatternQuery):
         return [ensue.explain(query, tables, **options_of_explain)]

@@ -195,7 +195,6 @@ def require_stream_output(text: str) -> None:
 
 
 def build_sink(text: str) -> Any:
-    """Return the sink for `ensue.start`."""
     if text.startswith("kafka://"):
         target = parse_topic(text)
         return ensue.kafka_topic(target.servers, target.name)
@@ -208,7 +207,6 @@ _POLL_SECONDS = 0.5  # between two progress reports
 
 
 def run_stream(options: Namespace) -> ExitCode:
-    """Run a streaming query and show its progress."""
     parameters = parse_parameters(options)
     query = read_pattern(options.query, parameters)
     parameters.require_used()

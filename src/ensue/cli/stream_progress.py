@@ -43,7 +43,6 @@ class TimeFormatter:
 
 
 def build_counter_table(title: str, totals: StreamTotals, running: float, scale: TimeFormatter) -> Table:
-    """Build the table of counters for a terminal."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(justify="right")
@@ -92,7 +91,6 @@ def _watermark(watermark: datetime | int | None, lag: float | None, scale: TimeF
 
 
 def format_progress_line(report: "BatchProgress", scale: TimeFormatter) -> str:
-    """Format a micro-batch as a line, for logs."""
     speed = f"{report.seconds:.2f} s ({report.rows_per_second:,.0f} a second)"
     parts = [
         f"micro-batch {report.batch}: {format_count(report.input_rows, 'event', 'events')} in {speed}",
@@ -151,7 +149,6 @@ class StreamScreen:
             self._live.stop()
 
     def report(self, reports: "Iterable[BatchProgress]") -> None:
-        """Show the new progress reports of the query."""
         for new in self.totals.add(reports):
             if self._live is None:
                 print_notice(format_progress_line(new, self.scale))

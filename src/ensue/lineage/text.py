@@ -176,7 +176,6 @@ def format_value(value: Any) -> str:
 
 
 def format_times(node: MemberNode, days: bool) -> str:
-    """Formats the time of an event, or its start and end."""
     if node.start is None:
         return ""
     if node.end is None or node.end == node.start:

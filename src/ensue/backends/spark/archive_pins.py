@@ -38,7 +38,6 @@ class PinnedStream:
 
     @property
     def archive(self) -> FileArchive:
-        """The archive that the stream writes."""
         return _get_own_archive(self.workload)
 
 

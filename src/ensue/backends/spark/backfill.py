@@ -127,7 +127,6 @@ class Backfill:
 
     @property
     def delivered(self) -> bool:
-        """Whether the matches of the history have been delivered."""
         return read_text_file(self.session, f"{self.place}/delivered") is not None
 
     def mark_delivered(self) -> None:

@@ -80,7 +80,6 @@ def _is_archive(history: object) -> bool:
 
 
 def _as_frame(session: SparkSession, history: Any, source: SourceSchema) -> DataFrame:
-    """Return a history as a batch DataFrame."""
     if hasattr(history, "isStreaming"):
         if history.isStreaming:
             raise EventError(
@@ -136,7 +135,6 @@ def _past_of_frame(
 
 
 def _select_columns(frame: DataFrame, source: SourceSchema) -> DataFrame:
-    """Select the columns of the stream and cast them to its types."""
     available = arrow_schema(frame.schema)
     _require_columns(available, source, (TYPE,) if source.by_type is not None else ())
     schema = spark_schema(source.arrow)

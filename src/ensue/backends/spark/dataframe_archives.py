@@ -86,7 +86,6 @@ class FrameArchive(ReadOnlyArchive):
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of a batch DataFrame."""
     if frame.isStreaming:
         raise EventError(
             "a stream cannot be an archive: its events have not arrived yet\n"
@@ -105,7 +104,6 @@ def get_archives(chain: PipelinePlan) -> Mapping[str, Archive]:
 
 
 def reject_dataframe_archives(chain: PipelinePlan) -> None:
-    """Raise EventError if a stream joins a DataFrame archive."""
     for name, archive in get_archives(chain).items():
         if isinstance(archive, FrameArchive):
             raise EventError(

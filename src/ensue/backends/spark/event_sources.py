@@ -218,7 +218,6 @@ def _read_rows(session: SparkSession, path: str, separator: str, spelling: TextF
 
 
 def _infer_types(frame: DataFrame, path: str, spelling: TextFileOptions, *, only_times: bool = False) -> DataFrame:
-    """Convert the text columns to their inferred types."""
     frame = replace_null_words(frame, spelling)
     _require_texts(frame, path, spelling)
     formatted = _parse_formatted(frame, spelling)
@@ -230,7 +229,6 @@ def _infer_types(frame: DataFrame, path: str, spelling: TextFileOptions, *, only
 
 
 def replace_null_words(frame: DataFrame, spelling: TextFileOptions) -> DataFrame:
-    """Replace the words for missing values by NULL."""
     if not spelling.nulls:
         return frame
     return frame.withColumns(
@@ -320,7 +318,6 @@ def replace_times_by_text(schema: StructType, spelling: TextFileOptions) -> Stru
 
 
 def replace_types(schema: StructType, matches: Callable[[StructField], bool], type: DataType) -> StructType:
-    """Replace the types of the matching columns."""
     return StructType([StructField(f.name, type) if matches(f) else f for f in schema.fields])
 
 
@@ -332,7 +329,6 @@ def _has_multiline_cells(session: SparkSession, path: str) -> bool:
 
 
 def infer_kinds(frame: DataFrame, path: str) -> dict[str, CellKind]:
-    """Infer the types of the text columns in one pass."""
     names = _texts(frame)
     # the first cells rule out most types, and each test of all cells costs
     first = frame.select(*map(get_column, names)).head(_SAMPLE) if names else []

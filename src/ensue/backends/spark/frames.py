@@ -64,7 +64,6 @@ _SIMPLE: list[tuple[type[spark.DataType], pa.DataType]] = [
 
 
 def to_arrow(kind: spark.DataType) -> pa.DataType:
-    """Return the Arrow type of a Spark column."""
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
@@ -83,12 +82,10 @@ def to_arrow(kind: spark.DataType) -> pa.DataType:
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
-    """Return the Arrow schema of a DataFrame."""
     return pa.schema([pa.field(f.name, to_arrow(f.dataType), f.nullable) for f in schema])
 
 
 def from_arrow(kind: pa.DataType) -> spark.DataType:
-    """Return the Spark type of a result column."""
     if pa.types.is_decimal(kind):
         return spark.DecimalType(kind.precision, kind.scale)
     if pa.types.is_map(kind):
@@ -106,12 +103,10 @@ def from_arrow(kind: pa.DataType) -> spark.DataType:
 
 
 def spark_schema(schema: pa.Schema) -> spark.StructType:
-    """Return the Spark schema of a result."""
     return spark.StructType([spark.StructField(f.name, from_arrow(f.type)) for f in schema])
 
 
 def get_session_zone(session: SparkSession) -> str:
-    """Return the time zone of a session's TIMESTAMP columns, such as Europe/Zurich."""
     return str(session.conf.get("spark.sql.session.timeZone"))
 
 
@@ -318,7 +313,6 @@ def select_input(
 
 
 def warn_of_whole_streams(workload: Workload) -> None:
-    """Warn of stages that run in a single task."""
     for chain in workload.chains:
         for stage in chain.stages:
             if stage.whole_stream is not None:

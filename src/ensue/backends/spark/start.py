@@ -330,7 +330,6 @@ def _folders(
 
 
 def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
-    """Return a sink; `folder` makes one of a path."""
     if isinstance(output, str | Path):
         return folder(str(output))
     if not callable(output):

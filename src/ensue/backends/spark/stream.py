@@ -86,7 +86,6 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 
 def read(events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions) -> tuple[DataFrame, SourceSchema]:
-    """Read the events into one DataFrame, with their source schema."""
     frame, shape, options = read_frame(events, options)
     # NOT NULL holds for the source, not for the state of a checkpoint
     nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
@@ -99,7 +98,6 @@ def key_groups(frame: DataFrame, options: SourceOptions) -> int:
 
 
 def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
-    """Build a streaming DataFrame of matches for each output."""
     for output in workload.outputs:
         with name_query_in_errors(None if workload.is_single else output.name):
             if output.meaning is not None:
@@ -180,12 +178,10 @@ def _refuse_names(query: Query, frame: DataFrame) -> None:
 
 
 def get_metric_name(number: int) -> str:
-    """Return the metric name of the counters of one of the streams in a Spark query."""
     return METRIC_NAME if number == 1 else f"{METRIC_NAME}_{number}"
 
 
 def is_ensue_metric(name: str) -> bool:
-    """Whether a metric holds counters of Ensue."""
     return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
 
 
@@ -369,7 +365,6 @@ def _route(chain: PipelinePlan, number: int, sent: Iterable[Message], sender: in
 
 
 def build_counter_row(chain: PipelinePlan, key_group: int, counters: TaskCounters) -> dict[str, Any]:
-    """Build the counter row of a key group."""
     mark = ControlMessage(len(chain.stages), key_group, Control.COUNTERS)
     return _row(0, mark, key_group) | asdict(counters)
 

@@ -97,7 +97,6 @@ def get_progress(query: Any) -> list[BatchProgress]:
 
 
 def read_progress(progress: Any) -> BatchProgress:
-    """Convert a progress report of Spark."""
     observed = dict(progress["observedMetrics"] or {}).items()
     counter_rows: list[Mapping[str, Any]] = [_counts(row) for name, row in observed if is_ensue_metric(name)]
 
@@ -187,7 +186,6 @@ class StreamTotals:
 
     @property
     def line(self) -> str:
-        """The totals as a line of text."""
         if self.last is None:
             return "waiting for the first micro-batch"
         counts = {"micro-batches": self.batches, "events": self.counts["events"], "matches": self.counts["matches"]}
@@ -201,7 +199,6 @@ class StreamTotals:
 
 
 def make_shed_delivery(workload: Workload, sink: Sink) -> BatchStep:
-    """Make the step that delivers the keys that were shed."""
     unpack = UnpackShed.from_workload(workload)
 
     def deliver_shed(batch: DataFrame, number: int) -> None:
@@ -212,7 +209,6 @@ def make_shed_delivery(workload: Workload, sink: Sink) -> BatchStep:
 
 
 def require_load_shedding(workload: Workload) -> None:
-    """Raise EventError if a stream does not shed load."""
     if workload.options.planning.limits.shed_ms is None:
         raise EventError(
             "shed_to= lists shed keys, but this stream does not shed load\n"
@@ -255,7 +251,6 @@ class StreamWarnings:
         self._issued: set[str] = set()
 
     def take_new(self, progress: BatchProgress) -> list[str]:
-        """Return the new warnings for a micro-batch."""
         warnings = {}
         if progress.ahead:
             warnings["ahead"] = (

@@ -265,7 +265,6 @@ def _has_no_window(join: ArchiveJoin) -> bool:
 
 
 def convert_latency(latency: str | int | float | None, shape: StreamSchema, unit: Unit) -> float:
-    """Converts the latency of a call to the unit of times."""
     if latency is None:
         return 0
     numeric = shape.schema.time_kind.numeric

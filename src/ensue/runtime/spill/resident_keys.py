@@ -96,11 +96,9 @@ class ResidentKeys:
         return self._bytes
 
     def sort_by_key(self) -> npt.NDArray[np.int64]:
-        """The rows in the order of their keys."""
         return np.argsort(self.codes, kind="stable").astype(np.int64, copy=False)
 
     def take_times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
-        """The times and types of some events."""
         schema = self._shape.schema
         names = dict.fromkeys((schema.start, schema.end, schema.type_column or schema.end))
         return take_rows(self.table.select(list(names)), places)

@@ -357,7 +357,6 @@ class SpillingMatcher:
             self._unknown_before = None
 
     def _in_window(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which events are inside the window."""
         if self._now is None:
             return np.ones(len(times), np.bool_)
         return np.asarray(self._now - times <= self.unit.reach, np.bool_)
