@@ -23,8 +23,7 @@ from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
 from ensue.cli import output
 from ensue.cli.inputs import read_pattern, resolve_event_files
 from ensue.cli.options import get_text_options, parse_length, parse_parameters
-from ensue.cli.run import event_columns, match_events
-from ensue.cli.sql_command import require_pattern_options
+from ensue.cli.run import event_columns, match_events, require_pattern_options
 from ensue.cli.stream_progress import StreamScreen, TimeFormatter
 from ensue.cli.terminal import ExitCode, UsageError, format_count, print_notice
 from ensue.errors import EventError
