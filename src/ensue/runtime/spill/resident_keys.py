@@ -4,7 +4,6 @@ Keys that were restored at the same time have a matcher of their own: they are a
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.engine.memory_budget import Usage, get_machine_memory, sum_usage
-from ensue.options import Limits
+from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.runtime.stage import StageInput, StageMatcher
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools
@@ -154,14 +152,6 @@ class WindowDeadlines:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBound:
-    """The limit of resident events."""
-
-    bytes: float
-    keys: int | None = None  # None: unlimited
-
-
-@dataclass(frozen=True, slots=True)
 class SpillCounters:
     """The spilled keys of a matcher."""
 
@@ -189,10 +179,6 @@ class SpillingState(Protocol):
 
 def get_spill_counters(matcher: object) -> SpillCounters:
     return matcher.spilled if isinstance(matcher, SpillingState) else SpillCounters()
-
-
-def get_memory_bound(limits: Limits) -> MemoryBound:
-    return MemoryBound(limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1))
 
 
 MAX_COHORTS = 6
