@@ -402,7 +402,7 @@ def _commit_parts(archive: FileArchive, rewritten: list[tuple[_Part, list[AddedF
         actions: list[Any] = []
         for part, added in current:
             actions += [build_add_action(file, new=False) for file in added]
-            partition = {name: str(part[0][f"partition.{name}"]) for name in (DAY, BUCKET)}
+            partition: dict[str, str | None] = {name: str(part[0][f"partition.{name}"]) for name in (DAY, BUCKET)}
             actions += [RemoveAction(file["path"], False, now, file["size_bytes"], partition) for file in part]
         if actions:
             # no retries: files that another compaction removed must not be added again

@@ -76,8 +76,8 @@ def read_folder(
         match form:
             case "csv" | "tsv":
                 text = replace_types(columns, lambda _: True, StringType())
-                options: dict[str, Any] = {"sep": spelling.between(form), "multiLine": True, "mode": "PERMISSIVE"}
-                frame = session.readStream.schema(text).csv(path, **(CSV_OPTIONS | options))
+                options: dict[str, Any] = CSV_OPTIONS | {"sep": spelling.between(form), "multiLine": True}
+                frame = session.readStream.schema(text).csv(path, **options | {"mode": "PERMISSIVE"})
                 return cast_to_schema(frame, columns, spelling)
             case "json":
                 texts = replace_times_by_text(columns, spelling)
