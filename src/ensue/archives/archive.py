@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, Self
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -110,8 +110,20 @@ class Archive(Protocol):
         """Merges the small files of days and buckets that have at least `fewest`."""
 
 
+def describe_archive(archive: Archive, kind: str, place: str, version: str | None) -> dict[str, object]:
+    """The plain values of `Archive.describe` that all archives have."""
+    schema = archive.shape.schema
+    return {
+        "kind": kind, "place": place, "version": version, "time": [schema.start, schema.end],
+        "type": schema.type_column, "key": list(archive.key), "order": list(schema.order),
+    }  # fmt: skip
+
+
 class ReadOnlyArchive:
-    """A table in memory or a DataFrame."""
+    """A table in memory or a DataFrame, whose version Spark resolves when it is computed."""
+
+    def pinned(self) -> Self:
+        return self
 
     @shorten_tracebacks
     def append(self, *_: Any, **__: Any) -> NoReturn:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, TimeColumns
+from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList
 from ensue.archives.file_archive import FileArchive, FileSource
 from ensue.archives.memory_archive import TableArchive
 from ensue.archives.parquet_reader import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
@@ -28,25 +28,15 @@ _KINDS = (
 )
 
 
-def open_archive(
-    place: Any,
-    *,
-    time: TimeColumns | None,
-    type: str | None = None,
-    key: Sequence[str] = (),
-    order: Sequence[str] = (),
-    version: int | str | None = None,
-    complete: object | None = None,
-) -> Archive:
+def open_archive(place: Any, options: ArchiveOptions) -> Archive:
     """Opens the archive at a path, or wraps a table."""
-    options = ArchiveOptions(time, type, tuple(key), tuple(order), version, complete)
     if isinstance(place, str | Path):
         return _open_path(os.fspath(place), options)
     module = place.__class__.__module__.partition(".")[0]
     if module == "pyiceberg":
         from ensue.archives.iceberg import open_iceberg_table
 
-        source, schema = open_iceberg_table(place, version)
+        source, schema = open_iceberg_table(place, options.version)
         return _build_file_archive(source, schema, options)
     if module == "pyspark":
         options.refuse_version("a DataFrame")
@@ -79,14 +69,10 @@ def reopen_archive(described: Mapping[str, Any], known: Mapping[str, Archive] | 
     from ensue.archives.delta_writer import require_same_archive
 
     start, end = described["time"]
-    archive = open_archive(
-        described["place"],
-        time=start if start == end else (start, end),
-        type=described["type"],
-        key=described["key"],
-        order=described["order"],
-        version=None if kind == "parquet" else version,
-    )
+    time = start if start == end else (start, end)
+    key, order = tuple(described["key"]), tuple(described["order"])
+    options = ArchiveOptions(time, described["type"], key, order, None if kind == "parquet" else version)
+    archive = open_archive(described["place"], options)
     assert isinstance(archive, FileArchive)
     if "files" in described:
         source = ParquetFolder(described["place"], tuple(described["files"]))

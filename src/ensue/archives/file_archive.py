@@ -18,6 +18,7 @@ from ensue.archives.archive import (
     ColumnBounds,
     CompactionResult,
     FileList,
+    describe_archive,
 )
 from ensue.archives.parquet_reader import FILE, MissingFileError, get_read_columns, read_footer, read_rows
 from ensue.archives.pruning import FilePruner, RowSelector
@@ -84,18 +85,8 @@ class FileArchive:
         return replace(self, source=self.source.pinned())
 
     def describe(self) -> dict[str, object]:
-        schema = self.shape.schema
-        return {
-            "kind": self.source.kind,
-            "place": self.source.place,
-            "version": self.source.version,
-            "time": [schema.start, schema.end],
-            "type": schema.type_column,
-            "key": list(self.key),
-            "order": list(schema.order),
-            "buckets": self._buckets,
-            **self.source.describe(),
-        }
+        described = describe_archive(self, self.source.kind, self.source.place, self.source.version)
+        return described | {"buckets": self._buckets, **self.source.describe()}
 
     def layout(self) -> ArchiveLayout:
         pinned = self.source.pinned()

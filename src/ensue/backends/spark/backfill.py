@@ -165,11 +165,8 @@ def run_backfill(plan: StreamPlan, checkpoint: str, history: Any, since: Any) ->
     ]
     writer = reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
     writer.option("partitionOverwriteMode", "static").parquet(f"{place}/key_groups")
-    manifest = {
-        "format": FORMAT, "cut": events.cut.at, "since": None if since is None else str(since),
-        "history": events.described, "texts": workload.texts,
-    }  # fmt: skip
-    write_text_file(session, f"{place}/manifest", json.dumps(manifest, default=str))
+    manifest = {"format": FORMAT, "cut": events.cut.at, "texts": workload.texts}
+    write_text_file(session, f"{place}/manifest", json.dumps(manifest))
     return Backfill(session, place, workload, events.cut.at)
 
 

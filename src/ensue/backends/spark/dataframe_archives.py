@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
+from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive, describe_archive
 from ensue.archives.memory_archive import TableArchive
 from ensue.backends.spark.frames import WholeStreamWarning, get_column, spark_schema
 from ensue.backends.spark.frames import arrow_schema as _arrow_schema
@@ -43,22 +43,9 @@ class FrameArchive(ReadOnlyArchive):
     key: tuple[str, ...] = ()
     complete: object | None = None
 
-    def pinned(self) -> "FrameArchive":
-        """Return itself: Spark resolves its version when the DataFrame is computed."""
-        return self
-
     def describe(self) -> dict[str, object]:
         """Describe its columns; its content is unknown before it is computed."""
-        schema = self.shape.schema
-        return {
-            "kind": "frame",
-            "place": "DataFrame",
-            "version": None,
-            "time": [schema.start, schema.end],
-            "type": schema.type_column,
-            "key": list(self.key),
-            "order": list(schema.order),
-        }
+        return describe_archive(self, "frame", "DataFrame", None)
 
     def layout(self) -> ArchiveLayout:
         """Compute its time range in one pass."""

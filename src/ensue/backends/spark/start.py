@@ -13,7 +13,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark.archive_pins import pin_archives
+from ensue.backends.spark.archive_pins import get_own_archive, pin_archives
 from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
 from ensue.backends.spark.flush import get_next_batch, has_state, remaining
 from ensue.backends.spark.frames import spark_schema
@@ -255,15 +255,15 @@ def start(
                 )
             sink.fit(session, columns[key])
     begun = STREAM_PLANS.get(matches, None)
-    plan, pin = begun, None
+    plan, writer_name = begun, None
     shed_sink = None if shed_to is None else _sink(shed_to, ParquetBatches)
     if writing is not None:
         plan = get_stream_plan(matches, "archive=")
     if plan is not None:
         with translate_errors("the archives of the stream cannot be opened: "):
-            pin = pin_archives(session, plan.workload, checkpoint_path, writing)
-        if pin.workload.archive_set.archives:
-            plan = replace(plan, workload=pin.workload)
+            workload, writer_name = pin_archives(session, plan.workload, checkpoint_path, writing)
+        if workload.archive_set.archives:
+            plan = replace(plan, workload=workload)
     if shed_sink is not None:
         require_load_shedding(get_stream_plan(matches, "shed_to=").workload)
     past = None
@@ -279,8 +279,8 @@ def start(
     if plan is not None and plan is not begun:
         stream = get_single_frame(build_frames(plan.workload, plan.packed))
     further: dict[Control, BatchStep] = {}
-    if pin is not None and pin.writer is not None:
-        further[Control.ARCHIVED] = make_archive_commit(pin.archive, pin.writer)
+    if plan is not None and writer_name is not None:
+        further[Control.ARCHIVED] = make_archive_commit(get_own_archive(plan.workload), writer_name)
     if plan is not None and shed_sink is not None:
         further[Control.SHED] = make_shed_delivery(plan.workload, shed_sink)
     if plan is not None and further:

@@ -146,10 +146,11 @@ class StreamPlan:
                 first = None if past is None else past.initial(number, stage)
                 flow = flow.groupBy(chain.grouped_by).transformWithState(processor, FLOW, "append", "EventTime", first)
             flows.append(flow)
+        metric = METRIC_NAME if options.number == 1 else f"{METRIC_NAME}_{options.number}"  # of the streams of a query
         counters = [sql.sum(name).alias(name) for name in COUNTERS]
         if not is_calendar_time(shape):
             counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
-        flow = reduce(DataFrame.union, flows).observe(get_metric_name(options.number), *counters)
+        flow = reduce(DataFrame.union, flows).observe(metric, *counters)
         return select_results(flow, Control.LATE, Control.ARCHIVED, Control.SHED)
 
 
@@ -175,10 +176,6 @@ def _refuse_names(query: Query, frame: DataFrame) -> None:
     reject_column(query, LATE_COLUMN, "streams deliver late events in a column of that name")
     if frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
         reject_case_conflicts(query, ("match_id", "start", "end", LATE_COLUMN))
-
-
-def get_metric_name(number: int) -> str:
-    return METRIC_NAME if number == 1 else f"{METRIC_NAME}_{number}"
 
 
 def is_ensue_metric(name: str) -> bool:

@@ -93,9 +93,6 @@ class ResidentKeys:
     def nbytes(self) -> int:
         return self._bytes
 
-    def sort_by_key(self) -> npt.NDArray[np.int64]:
-        return np.argsort(self.codes, kind="stable").astype(np.int64, copy=False)
-
     def take_times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
         schema = self._shape.schema
         names = dict.fromkeys((schema.start, schema.end, schema.type_column or schema.end))

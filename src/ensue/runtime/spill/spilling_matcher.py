@@ -223,7 +223,7 @@ class SpillingMatcher:
         # matches that are decided are delivered before the state is dropped
         found = self._cohorts.on_watermark(self._now) if self._now is not None else []
         self._expire(every=True)
-        order = self._resident.sort_by_key()
+        order = np.argsort(self._resident.codes, kind="stable")
         codes = self._resident.codes[order]
         dropped = False
         if len(codes):
