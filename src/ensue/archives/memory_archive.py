@@ -124,9 +124,7 @@ class TableArchive(ReadOnlyArchive):
         pieces = RowSelector(request, self.shape)
         events = self._prune(pieces)
         selected = events.filter(pa.array(pieces.holds(events)))
-        if request.columns is not None:
-            selected = selected.select(list(request.columns))
-        return ArchiveRows(selected, rows=events.num_rows)
+        return ArchiveRows(selected.select(pieces.get_columns()), rows=events.num_rows)
 
     def _prune(self, pieces: RowSelector) -> pa.Table:
         """The events of the keys, or between the first and last time of all pieces."""

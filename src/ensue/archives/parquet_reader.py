@@ -1,7 +1,6 @@
 """Reads Parquet files with `pyarrow.dataset`; each footer is read once per process."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
 from itertools import groupby
 from operator import and_
@@ -146,33 +145,25 @@ def build_file_error(path: str, error: Exception) -> EventError:
 # ----------------------------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True)
-class ReadColumns:
-    """The columns that a read returns, and those that it decodes to select rows."""
-
-    returned: tuple[str, ...]
-    decoded: tuple[str, ...]
-
-
-def get_read_columns(pieces: RowSelector, hidden: tuple[str, ...] = ()) -> ReadColumns:
+def get_decoded_columns(pieces: RowSelector, hidden: tuple[str, ...] = ()) -> list[str]:
+    """The columns that a read returns, and those that select and order its rows."""
     request, schema = pieces.request, pieces.shape.schema
-    returned = tuple(pieces.shape.arrow.names if request.columns is None else request.columns)
-    filtered = [schema.start, schema.end, *schema.order, *hidden]
+    decoded = [*pieces.get_columns(), schema.start, schema.end, *schema.order, *hidden]
     if request.field is not None:
-        filtered.append(request.field)
+        decoded.append(request.field)
     if request.types is not None and schema.type_column is not None:
-        filtered.append(schema.type_column)
-    return ReadColumns(returned, tuple(dict.fromkeys((*returned, *filtered))))
+        decoded.append(schema.type_column)
+    return list(dict.fromkeys(decoded))
 
 
 def read_rows(
-    files: FileList, numbers: Ints, pieces: RowSelector, needed: ReadColumns, schema: pa.Schema
+    files: FileList, numbers: Ints, pieces: RowSelector, needed: list[str], schema: pa.Schema
 ) -> tuple[pa.Table, int]:
     """Reads the selected rows of some files with their file numbers, in the order of files and rows.
 
     Row groups are skipped by their statistics. Returns also how many rows passed the filter of the scan.
     """
-    own = pa.schema([schema.field(name) for name in needed.decoded])
+    own = pa.schema([schema.field(name) for name in needed])
     tables, scanned = [create_empty_table(own.append(pa.field(FILE, pa.int64())))], 0
     for group in _group_files(files, numbers.tolist()):
         table = _scan(files, group, pieces, own)
