@@ -80,6 +80,7 @@ class DeltaTableFiles:
         try:
             table.update_incremental()
         except import_deltalake().exceptions.DeltaError as error:
+            _open_log.cache_clear()  # whoever opens the archive again opens the log again
             raise EventError(
                 f"cannot follow the log of {self.place}: {get_first_line(error)}\n"
                 "  hint: if the table was removed or recreated, open the archive again"
