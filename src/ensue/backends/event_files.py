@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset
 
-from ensue.backends import text_files
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
-from ensue.backends.text_files import NoteCallback, concat_event_tables
+from ensue.backends.text_files import NoteCallback, concat_event_tables, read_text_files
 from ensue.errors import EventError
 
 FORMATS = {
@@ -129,9 +128,7 @@ def read_files(
     if form not in TEXT_FORMATS:
         return [read_columnar_file(file, form, rows) for file in files]
     paths = [path for file in files for path in list_event_files(Path(file.path))]
-    if form == "json":
-        return [text_files.read_json(paths, spelling)]
-    return [text_files.read_csv(paths, spelling.between(form), spelling, say=say)]
+    return [read_text_files(paths, form, spelling, say)]
 
 
 def read_path(path: str, say: NoteCallback) -> pa.Table:

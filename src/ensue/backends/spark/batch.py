@@ -130,7 +130,7 @@ def _relevant(frame: DataFrame, chain: PipelinePlan, options: SourceOptions) -> 
 
 def _by_first_key(frame: DataFrame, chain: PipelinePlan) -> DataFrame:
     """Shuffle the events of the first stage by key; events of later stages go to any task."""
-    columns = key_columns(chain, 0)
+    columns = key_columns(chain)
     of_first_stage = build_stage_filter(chain.stages[0].reads, chain.source)
     if len(chain.stages) == 1 or of_first_stage is None:
         return frame.repartition(*columns) if columns else frame.repartition(1)

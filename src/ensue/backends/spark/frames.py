@@ -280,20 +280,12 @@ def build_stage_filter(reads: InputFilter, source: SourceSchema) -> Column | Non
     return condition
 
 
-def key_columns(chain: PipelinePlan, number: int) -> list[Column]:
-    """Return the key columns of a stage, ready for hashing."""
-    kinds, key = get_field_kinds(chain.source.arrow), chain.stages[number].reads.key
+def key_columns(chain: PipelinePlan) -> list[Column]:
+    """Return the key columns of the first stage, ready for hashing."""
+    kinds, key = get_field_kinds(chain.source.arrow), chain.stages[0].reads.key
     columns = {name: get_column(name) for name in key}
     zero = sql.lit(0.0)  # -0.0 equals 0.0, so their hashes must be equal
     return [c + zero if kinds[n] is ValueKind.FLOAT else c for n, c in columns.items()]
-
-
-def build_key_group_column(chain: PipelinePlan) -> Column:
-    """Return the key group of an event in the first stage, if Spark partitions the events."""
-    columns = key_columns(chain, 0)
-    if not chain.split_by_spark or not columns:
-        return sql.lit(0)
-    return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups)).cast("int")
 
 
 def select_input(
@@ -301,7 +293,9 @@ def select_input(
 ) -> DataFrame:
     """Select the relevant events with their key group, if Spark computes it, the bad ones, and `also`
     others, which only tell the time. `ahead` are those too far ahead of the clock."""
-    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
+    condition, columns, key_group = build_relevance_filter(chain), key_columns(chain), sql.lit(0)
+    if chain.split_by_spark and columns:
+        key_group = sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups))
     if condition is not None:
         kept = condition | is_without_time(chain.source.shape, chain.types)
         frame = frame.filter(kept if also is None else kept | also)
