@@ -630,7 +630,8 @@ def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> No
         "leave it out",
     )
     _require(
-        not (output.trace and any(isinstance(q, Query) and _is_aggregated(q) for q in queries)),
+        not output.trace
+        or not any(isinstance(q, Query) and (is_summarized(q) or (q.whole and q.whole.grouped)) for q in queries),
         "ensue.OutputOptions(trace=True) shows the events of a match, and COUNT(*), EXISTS, TOTAL and "
         "GROUP BY give no matches",
         "leave it out, or return the matches",
@@ -645,11 +646,6 @@ def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> No
 def _require(valid: bool, problem: str, hint: str) -> None:
     if not valid:
         raise QueryError(problem, hint=hint)
-
-
-def _is_aggregated(query: Query) -> bool:
-    """Whether its rows summarise several matches."""
-    return is_summarized(query) or (query.whole is not None and query.whole.grouped)
 
 
 def _runner(events: Any) -> "Backend":
@@ -920,17 +916,11 @@ def archive(
         complete: The time up to which the table is complete, if another job writes it from the
             same stream.
     """
+    from ensue.archives.archive import ArchiveOptions
     from ensue.archives.factory import open_archive
 
-    return open_archive(
-        place,
-        time=None if time is None else _time(time),
-        type=type,
-        key=list_names("key", key),
-        order=list_names("order", order),
-        version=version,
-        complete=complete,
-    )
+    columns = None if time is None else _time(time), type, list_names("key", key), list_names("order", order)
+    return open_archive(place, ArchiveOptions(*columns, version, complete))
 
 
 @shorten_tracebacks

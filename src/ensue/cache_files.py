@@ -34,7 +34,6 @@ _warned: set[str] = set()
 
 
 def warn_once(topic: str, message: str) -> None:
-    """Warns about a topic once per process."""
     if topic not in _warned:
         _warned.add(topic)
         warnings.warn(message, CacheWarning, stacklevel=find_stacklevel())

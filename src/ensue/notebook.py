@@ -212,7 +212,6 @@ def _session(variables: Mapping[str, Any]) -> Any:
 
 
 def _on_spark(session: Any, table: Any) -> Any:
-    """Converts a table to a Spark DataFrame."""
     if detect_library(table) is DataFrameLibrary.SPARK:
         return table
     from ensue.backends.dataframe_libs import to_arrow_table

@@ -40,7 +40,6 @@ def highlight_query(text: str) -> str:
 
 
 def wrap_in_frame(html: str) -> str:
-    """Wraps HTML in a block of monospaced lines."""
     return f"{_PRE}{html}</pre>"
 
 

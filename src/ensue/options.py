@@ -154,7 +154,6 @@ class Limits:
 
     @property
     def thread_count(self) -> int:
-        """The number of threads that match a table."""
         if self.per_core:
             return 1
         return self.threads or get_default_threads()
@@ -171,7 +170,6 @@ class Limits:
         return limited or self.evict is not None or self.shed is not None
 
     def compute_memory_bound(self, machine: float, cores: int) -> float:
-        """The memory bound on a machine with the given bytes and cores."""
         size, share = _memory(self.memory)
         return machine * share / (cores if self.per_core else 1) if size is None else size
 
@@ -230,7 +228,6 @@ class StreamOptions:
 
     @property
     def delivers_late_events(self) -> bool:
-        """Whether late events are delivered, not only counted."""
         return self.late_events == "deliver"
 
 

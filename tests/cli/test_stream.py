@@ -157,7 +157,7 @@ def test_totals_count_every_micro_batch_once(report):
         totals.add(reports[max(0, seen - 100) : seen])
     new = totals.add(reports[400:])
     assert [p.batch for p in new][-1] == 499
-    assert (totals.batches, totals.input_rows, totals.matches) == (500, 5_000, 1_500)
+    assert (totals.batches, totals.counts["input_rows"], totals.counts["matches"]) == (500, 5_000, 1_500)
     assert totals.add(reports[400:]) == []
 
 

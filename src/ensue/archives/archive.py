@@ -1,12 +1,10 @@
 """The archive interface, the list of an archive's files, and the options of a call."""
 
 import json
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date, datetime, timedelta
-from threading import RLock
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, Self
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -23,30 +21,6 @@ from ensue.vector.event_table import StreamSchema, check_reserved_names, create_
 KEY, SINCE, UNTIL = "key", "since", "until"  # the columns of `ArchiveRead.pieces`
 
 Ints = npt.NDArray[np.int64]
-V = TypeVar("V")
-
-
-class LruCache(Generic[V]):
-    """A thread-safe cache that evicts the entry which was not used for longest."""
-
-    def __init__(self, size: int) -> None:
-        self._size, self._lock = size, RLock()
-        self._entries: OrderedDict[Hashable, V] = OrderedDict()
-
-    def get(self, key: Hashable, build: Callable[[], V]) -> V:
-        """The cached value of a key, or a new one that `build` returns."""
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key]
-        return self.put(key, build())
-
-    def put(self, key: Hashable, value: V) -> V:
-        with self._lock:
-            self._entries[key] = value
-            while len(self._entries) > self._size:
-                self._entries.popitem(last=False)
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +110,20 @@ class Archive(Protocol):
         """Merges the small files of days and buckets that have at least `fewest`."""
 
 
+def describe_archive(archive: Archive, kind: str, place: str, version: str | None) -> dict[str, object]:
+    """The plain values of `Archive.describe` that all archives have."""
+    schema = archive.shape.schema
+    return {
+        "kind": kind, "place": place, "version": version, "time": [schema.start, schema.end],
+        "type": schema.type_column, "key": list(archive.key), "order": list(schema.order),
+    }  # fmt: skip
+
+
 class ReadOnlyArchive:
-    """A table in memory or a DataFrame."""
+    """A table in memory or a DataFrame, whose version Spark resolves when it is computed."""
+
+    def pinned(self) -> Self:
+        return self
 
     @shorten_tracebacks
     def append(self, *_: Any, **__: Any) -> NoReturn:

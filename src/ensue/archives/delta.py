@@ -1,7 +1,7 @@
 """Delta tables as archives: their logs stay open and list the files; types of stored columns."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from threading import RLock
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +18,6 @@ from ensue.archives.archive import (
     ArchiveProperties,
     ColumnBounds,
     FileList,
-    LruCache,
     get_local_path,
 )
 from ensue.archives.file_archive import FileArchive
@@ -30,8 +29,6 @@ from ensue.vector.event_table import check_reserved_names
 
 _TRUNCATED = 1_000_000  # nanoseconds: statistics of timestamps are cut to milliseconds
 _lock = RLock()
-_logs: LruCache[Any] = LruCache(32)  # by place and identity: the newest table
-_versions: LruCache[FileList] = LruCache(64)
 
 
 def import_deltalake() -> Any:
@@ -55,7 +52,6 @@ class DeltaTableFiles:
         return None if self.number is None else str(self.number)
 
     def pinned(self) -> "DeltaTableFiles":
-        """The table fixed to its newest version."""
         if self.number is not None:
             return self
         with _lock:
@@ -69,13 +65,10 @@ class DeltaTableFiles:
             return tuple(self._newest().metadata().partition_columns)
 
     def files(self) -> FileList:
-        """The files of the version."""
-        pinned = self.pinned()
-        key = (self.place, self.identity, pinned.number)
         with _lock:
-            return _versions.get(key, lambda: _list_files(pinned._open()))
+            return _list_files(self.pinned())
 
-    def _open(self) -> Any:
+    def open(self) -> Any:
         newest = self._newest()
         if newest.version() == self.number:
             return newest
@@ -83,23 +76,25 @@ class DeltaTableFiles:
 
     def _newest(self) -> Any:
         """The newest version, from the log that stays open."""
-        table = _logs.get((self.place, self.identity), self._open_log)
+        table = _open_log(self.place, self.identity)
         try:
             table.update_incremental()
         except import_deltalake().exceptions.DeltaError as error:
+            _open_log.cache_clear()  # whoever opens the archive again opens the log again
             raise EventError(
                 f"cannot follow the log of {self.place}: {get_first_line(error)}\n"
                 "  hint: if the table was removed or recreated, open the archive again"
             ) from error
         return table
 
-    def _open_log(self) -> Any:
-        table = open_delta_table(self.place)
-        if table.metadata().id != self.identity:
-            raise EventError(
-                f"the table at {self.place} is not the one that was opened\n  hint: open the archive again"
-            )
-        return table
+
+@lru_cache(32)
+def _open_log(place: str, identity: str) -> Any:
+    """The table of a log, which stays open."""
+    table = open_delta_table(place)
+    if table.metadata().id != identity:
+        raise EventError(f"the table at {place} is not the one that was opened\n  hint: open the archive again")
+    return table
 
 
 def open_delta_table(place: str, number: int | None = None) -> Any:
@@ -127,7 +122,9 @@ def open_delta_table(place: str, number: int | None = None) -> Any:
         ) from error
 
 
-def _list_files(table: Any) -> FileList:
+@lru_cache(64)
+def _list_files(pinned: DeltaTableFiles) -> FileList:
+    table = pinned.open()
     actions = pa.table(table.get_add_actions(flatten=True))
     by_time = [("modification_time", "ascending"), ("path", "ascending")]
     actions = actions.sort_by(by_time).combine_chunks()
@@ -179,7 +176,6 @@ def _get_bounds(actions: pa.Table, partitions: dict[str, pa.Array], name: str) -
 
 
 def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
-    """Opens a Delta table as an archive."""
     try:
         number = None if options.version is None else int(options.version)
     except ValueError:
@@ -190,8 +186,6 @@ def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
     table = open_delta_table(place, number)
     _refuse_column_mapping(table, place)
     log = DeltaTableFiles(place, table.metadata().id, number)
-    if number is None:
-        _logs.put((place, log.identity), table)
     columns = pa.schema(table.schema().to_arrow())
     schema = pa.schema([pa.field(field.name, field.type) for field in columns])
     own = ArchiveProperties.read(table.metadata().configuration)

@@ -1,10 +1,10 @@
 """Archives that Ensue writes: Delta tables, created, written in tasks, committed once, and compacted."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -40,6 +40,7 @@ from ensue.vector.event_table import drop_bad_times
 WRITER = "ensue.writer"  # the entry of the table's configuration: the stream that writes it
 BUCKETS = 16
 _TRIES = 20  # of a commit that conflicts with others
+T = TypeVar("T")
 
 
 def create(
@@ -144,27 +145,34 @@ def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number
     this one was committed before.
     """
     package = import_deltalake()
-    for _ in range(_TRIES):
+
+    def attempt() -> bool:
         table = open_to_write(archive)
         committed = table.transaction_version(writer)
         if committed is not None and committed >= number:
             return False
-        if not try_claim(archive.place, table, writer):
-            continue
+        _claim_table(archive.place, table, writer)
         properties = package.CommitProperties(app_transactions=[package.Transaction(writer, number)])
-        try:
-            commit_transaction(table, [build_add_action(one) for one in added], properties)
-        except package.exceptions.CommitFailedError:
-            continue  # another commit was faster, maybe this very transaction
+        commit_transaction(table, [build_add_action(one) for one in added], properties)
         return True
-    raise StateError(
+
+    return _retry(
+        attempt,
         f"the archive {archive.place} could not be committed to in {_TRIES} tries: others commit "
-        "all the time\n  hint: let only one stream write it at a time"
+        "all the time\n  hint: let only one stream write it at a time",
     )
 
 
+def _retry(attempt: Callable[[], T], problem: str) -> T:
+    """Tries again while other commits are faster, perhaps one of the same transaction."""
+    conflict = import_deltalake().exceptions.CommitFailedError
+    for _ in range(_TRIES):
+        with suppress(conflict):
+            return attempt()
+    raise StateError(problem)
+
+
 def commit_transaction(table: Any, actions: list[Any], properties: Any = None) -> None:
-    """Commits all actions in one transaction."""
     package = import_deltalake()
     try:
         table.create_write_transaction(actions, "append", table.schema(), [DAY, BUCKET], commit_properties=properties)
@@ -185,35 +193,26 @@ def build_add_action(added: AddedFile, *, new: bool = True) -> Any:
     return AddAction(added.path, added.size, added.partition, added.written, new, added.stats)
 
 
-def try_claim(place: str, table: Any, writer: str) -> bool:
-    """Makes a stream the writer of an archive; False: another commit was faster.
-
-    Raises a StateError if the archive has another writer.
-    """
+def _claim_table(place: str, table: Any, writer: str) -> None:
+    """Makes a stream the writer of an archive; raises a StateError if it has another one."""
     owner = table.metadata().configuration.get(WRITER)
     if owner == writer:
-        return True
+        return
     if owner:
         raise StateError(
             f"two streams write one archive: {place} is written by {owner}, and now by {writer}\n"
             "  hint: give each stream its own archive; if the first one is gone for good, "
             f"ensue archive release {place}"
         )
-    package = import_deltalake()
-    try:
-        table.alter.set_table_properties({WRITER: writer}, raise_if_not_exists=False)
-    except package.exceptions.CommitFailedError:
-        return False
-    return True
+    table.alter.set_table_properties({WRITER: writer}, raise_if_not_exists=False)
 
 
 def claim(archive: FileArchive, writer: str) -> None:
     """Makes a stream the writer of an archive, when it starts."""
-    for _ in range(_TRIES):
-        table = open_to_write(archive)
-        if try_claim(archive.place, table, writer):
-            return
-    raise StateError(f"the archive {archive.place} could not be claimed: others keep committing")
+    _retry(
+        lambda: _claim_table(archive.place, open_to_write(archive), writer),
+        f"the archive {archive.place} could not be claimed: others keep committing",
+    )
 
 
 def release(place: str | Path) -> str | None:
@@ -270,7 +269,8 @@ def require_same_archive(archive: FileArchive, described: Mapping[str, object]) 
 def append(archive: FileArchive, events: pa.Table) -> int:
     """Appends events to an archive, after others of the same time; returns how many."""
     package = import_deltalake()
-    for _ in range(_TRIES):
+
+    def attempt() -> int:
         table = open_to_write(archive)
         owner = table.metadata().configuration.get(WRITER)
         if owner:
@@ -286,13 +286,12 @@ def append(archive: FileArchive, events: pa.Table) -> int:
                 app_transactions=[package.Transaction("ensue.append", table.version())], max_commit_retries=0
             )
             commit_transaction(table, [build_add_action(one) for one in added], properties)
-        except BaseException as error:
+        except BaseException:
             remove_files(archive.place, added)
-            if isinstance(error, package.exceptions.CommitFailedError):
-                continue
             raise
         return len(events)
-    raise StateError(f"could not append to {archive.place}: others keep committing")
+
+    return _retry(attempt, f"could not append to {archive.place}: others keep committing")
 
 
 def _get_next_order(table: Any) -> int:
@@ -311,14 +310,7 @@ RETENTION_HOURS = 168  # until files that no version needs are removed
 _MAX_ROWS = 2_000_000  # events that are rewritten in one commit
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The files of a day and a bucket."""
-
-    paths: tuple[str, ...]  # as the log has them
-    sizes: tuple[int, ...]
-    rows: int
-    partition: dict[str, str | None]
+_Part = list[dict[str, Any]]  # the files of a day and a bucket, as the log has them
 
 
 def compact(archive: FileArchive, *, fewest: int = MIN_FILES) -> CompactionResult:
@@ -348,27 +340,21 @@ def vacuum(place: str | Path, *, hours: int = RETENTION_HOURS) -> int:
 
 
 def _list_parts(table: Any, fewest: int) -> list[_Part]:
-    by_part: dict[tuple[object, object], list[dict[str, Any]]] = {}
-    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        part = (action[f"partition.{DAY}"], action[f"partition.{BUCKET}"])
-        by_part.setdefault(part, []).append(action)
-    return [
-        _Part(
-            tuple(a["path"] for a in actions),
-            tuple(a["size_bytes"] for a in actions),
-            sum(a["num_records"] or 0 for a in actions),
-            {DAY: str(day), BUCKET: str(bucket)},
-        )
-        for (day, bucket), actions in sorted(by_part.items(), key=str)
-        if len(actions) >= fewest
-    ]
+    by_part: dict[tuple[object, object], _Part] = {}
+    for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        by_part.setdefault((file[f"partition.{DAY}"], file[f"partition.{BUCKET}"]), []).append(file)
+    return [files for _, files in sorted(by_part.items(), key=str) if len(files) >= fewest]
+
+
+def _count_rows(*parts: _Part) -> int:
+    return sum(file["num_records"] or 0 for part in parts for file in part)
 
 
 def _group_by_size(parts: list[_Part]) -> Iterator[list[_Part]]:
     """Partitions that are rewritten in one commit."""
     group: list[_Part] = []
     for part in parts:
-        if group and sum(p.rows for p in group) + part.rows > _MAX_ROWS:
+        if group and _count_rows(*group, part) > _MAX_ROWS:
             yield group
             group = []
         group.append(part)
@@ -382,7 +368,7 @@ def _rewrite(archive: FileArchive, group: list[_Part]) -> CompactionResult:
     rewritten: list[tuple[_Part, list[AddedFile]]] = []
     try:
         for part in group:
-            events = pa.concat_tables(_read_part(archive.place, path, columns) for path in part.paths)
+            events = pa.concat_tables(_read_part(archive.place, file["path"], columns) for file in part)
             rewritten.append((part, write_parquet(archive.place, own, events, "compact")))
         return _commit_parts(archive, rewritten)
     except BaseException:
@@ -406,35 +392,27 @@ def _commit_parts(archive: FileArchive, rewritten: list[tuple[_Part, list[AddedF
     package = import_deltalake()
     from deltalake.transaction import RemoveAction
 
-    for _ in range(_TRIES):
+    def attempt() -> CompactionResult:
         table = open_delta_table(archive.place)
         paths = set(pa.table(table.get_add_actions()).column("path").to_pylist())
-        current = [(part, added) for part, added in rewritten if paths.issuperset(part.paths)]
-        lost = [added for part, added in rewritten if not paths.issuperset(part.paths)]
+        exist = [paths.issuperset(file["path"] for file in part) for part, _ in rewritten]
+        current = [both for both, exists in zip(rewritten, exist, strict=True) if exists]
+        lost = [added for (_, added), exists in zip(rewritten, exist, strict=True) if not exists]
         now = int(datetime.now(UTC).timestamp() * 1_000)
         actions: list[Any] = []
         for part, added in current:
             actions += [build_add_action(file, new=False) for file in added]
-            actions += [
-                RemoveAction(path, False, now, size, part.partition)
-                for path, size in zip(part.paths, part.sizes, strict=True)
-            ]
+            partition: dict[str, str | None] = {name: str(part[0][f"partition.{name}"]) for name in (DAY, BUCKET)}
+            actions += [RemoveAction(file["path"], False, now, file["size_bytes"], partition) for file in part]
         if actions:
             # no retries: files that another compaction removed must not be added again
-            properties = package.CommitProperties(max_commit_retries=0)
-            try:
-                commit_transaction(table, actions, properties)
-            except package.exceptions.CommitFailedError:
-                continue
+            commit_transaction(table, actions, package.CommitProperties(max_commit_retries=0))
         remove_files(archive.place, [file for added in lost for file in added])
-        return CompactionResult(
-            len(current),
-            sum(len(part.paths) for part, _ in current),
-            sum(len(added) for _, added in current),
-            sum(part.rows for part, _ in current),
-            len(lost),
-        )
-    raise StateError(
+        merged, files = [part for part, _ in current], sum(len(added) for _, added in current)
+        return CompactionResult(len(merged), sum(map(len, merged)), files, _count_rows(*merged), len(lost))
+
+    return _retry(
+        attempt,
         f"the archive {archive.place} could not be compacted in {_TRIES} tries: others commit all "
-        "the time\n  hint: try again later; nothing was changed"
+        "the time\n  hint: try again later; nothing was changed",
     )

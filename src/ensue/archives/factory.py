@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, LruCache, TimeColumns
+from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList
 from ensue.archives.file_archive import FileArchive, FileSource
 from ensue.archives.memory_archive import TableArchive
 from ensue.archives.parquet_reader import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
@@ -28,25 +28,15 @@ _KINDS = (
 )
 
 
-def open_archive(
-    place: Any,
-    *,
-    time: TimeColumns | None,
-    type: str | None = None,
-    key: Sequence[str] = (),
-    order: Sequence[str] = (),
-    version: int | str | None = None,
-    complete: object | None = None,
-) -> Archive:
+def open_archive(place: Any, options: ArchiveOptions) -> Archive:
     """Opens the archive at a path, or wraps a table."""
-    options = ArchiveOptions(time, type, tuple(key), tuple(order), version, complete)
     if isinstance(place, str | Path):
         return _open_path(os.fspath(place), options)
     module = place.__class__.__module__.partition(".")[0]
     if module == "pyiceberg":
         from ensue.archives.iceberg import open_iceberg_table
 
-        source, schema = open_iceberg_table(place, version)
+        source, schema = open_iceberg_table(place, options.version)
         return _build_file_archive(source, schema, options)
     if module == "pyspark":
         options.refuse_version("a DataFrame")
@@ -79,14 +69,10 @@ def reopen_archive(described: Mapping[str, Any], known: Mapping[str, Archive] | 
     from ensue.archives.delta_writer import require_same_archive
 
     start, end = described["time"]
-    archive = open_archive(
-        described["place"],
-        time=start if start == end else (start, end),
-        type=described["type"],
-        key=described["key"],
-        order=described["order"],
-        version=None if kind == "parquet" else version,
-    )
+    time = start if start == end else (start, end)
+    key, order = tuple(described["key"]), tuple(described["order"])
+    options = ArchiveOptions(time, described["type"], key, order, None if kind == "parquet" else version)
+    archive = open_archive(described["place"], options)
     assert isinstance(archive, FileArchive)
     if "files" in described:
         source = ParquetFolder(described["place"], tuple(described["files"]))
@@ -141,7 +127,6 @@ def convert_to_table(place: Any) -> pa.Table:
 
 
 _NONE = "__HIVE_DEFAULT_PARTITION__"
-_file_lists: LruCache[FileList] = LruCache(16)  # by folder, and name, size and time of its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +146,6 @@ class ParquetFolder:
         return None
 
     def pinned(self) -> "ParquetFolder":
-        """The folder fixed to its current files."""
         if self.names is not None:
             return self
         return ParquetFolder(self.place, tuple(name for name, _, _ in self._list_files()))
@@ -176,8 +160,7 @@ class ParquetFolder:
     def files(self) -> FileList:
         """The files, with the metadata of their footers."""
         listed = self._list_files() if self.names is None else self._list_pinned(self.names)
-        names = [name for name, _, _ in listed]
-        return _file_lists.get((self.place, *listed), lambda: self._read_footers(names))
+        return self._read_footers(tuple(listed))
 
     def schema(self) -> pa.Schema:
         """The union of the files' columns, and the partition columns."""
@@ -247,7 +230,9 @@ class ParquetFolder:
         base = self.place.rstrip("/")
         return tuple(f"{base}/{name}" if name else self.place for name in names)
 
-    def _read_footers(self, names: list[str]) -> FileList:
+    @lru_cache(16)  # noqa: B019  the folder is a value
+    def _read_footers(self, listed: tuple[tuple[str, int, int], ...]) -> FileList:
+        names = [name for name, _, _ in listed]
         paths = self._paths(names)
         footers = [read_footer(path) for path in paths]
         inside = {name for f in footers for name in f.schema.names}
@@ -269,7 +254,6 @@ def _compute_size(footer: ParquetFooter) -> int:
 
 
 def _compute_bounds(name: str, footers: list[ParquetFooter]) -> ColumnBounds | None:
-    """The bounds of a column in each file."""
     types = {plain_type(f.schema.field(name).type) for f in footers if name in f.schema.names}
     if len(types) != 1:
         return None

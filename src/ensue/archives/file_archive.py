@@ -18,9 +18,10 @@ from ensue.archives.archive import (
     ColumnBounds,
     CompactionResult,
     FileList,
+    describe_archive,
 )
-from ensue.archives.parquet_reader import FILE, MissingFileError, get_read_columns, read_footer, read_rows
-from ensue.archives.pruning import FilePruner, RowSelector
+from ensue.archives.parquet_reader import FILE, MissingFileError, get_decoded_columns, read_footer, read_rows
+from ensue.archives.pruning import RowSelector, find_files
 from ensue.brief_tracebacks import shorten_tracebacks
 from ensue.errors import EventError
 from ensue.vector.event_table import StreamSchema, find_stream_order
@@ -84,18 +85,8 @@ class FileArchive:
         return replace(self, source=self.source.pinned())
 
     def describe(self) -> dict[str, object]:
-        schema = self.shape.schema
-        return {
-            "kind": self.source.kind,
-            "place": self.source.place,
-            "version": self.source.version,
-            "time": [schema.start, schema.end],
-            "type": schema.type_column,
-            "key": list(self.key),
-            "order": list(schema.order),
-            "buckets": self._buckets,
-            **self.source.describe(),
-        }
+        described = describe_archive(self, self.source.kind, self.source.place, self.source.version)
+        return described | {"buckets": self._buckets, **self.source.describe()}
 
     def layout(self) -> ArchiveLayout:
         pinned = self.source.pinned()
@@ -127,8 +118,8 @@ class FileArchive:
             source = source.pinned()  # so that an error can name the version
         try:
             files, pieces = source.files(), RowSelector(request, self.shape)
-            columns = get_read_columns(pieces, () if self.own is None else (ORDER,))
-            numbers = FilePruner(pieces, self.key, self._buckets).find_files(files)
+            columns = get_decoded_columns(pieces, () if self.own is None else (ORDER,))
+            numbers = find_files(pieces, self.key, self._buckets, files)
             rows, scanned = read_rows(files, numbers, pieces, columns, self.stored)
         except MissingFileError as error:
             if source.version is None:
@@ -138,7 +129,7 @@ class FileArchive:
                 f"{error.path} is gone, so it was vacuumed\n"
                 "  hint: take a newer version, and let vacuum keep files as long as they are read"
             ) from error
-        events = _sort_rows(rows, self.shape).select(list(columns.returned))
+        events = _sort_rows(rows, self.shape).select(pieces.get_columns())
         return ArchiveRows(events, len(numbers), scanned)
 
     @shorten_tracebacks

@@ -1,7 +1,7 @@
 """Iceberg tables as archives, as of the snapshot that was current when they were opened."""
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ensue.archives.archive import ColumnBounds, FileList, LruCache, get_local_path
+from ensue.archives.archive import ColumnBounds, FileList, get_local_path
 from ensue.archives.parquet_reader import build_bounds_array, build_file_error, get_first_line, split_path
 from ensue.errors import EventError
 from ensue.optional_deps import require_extra
-
-_file_lists: LruCache[FileList] = LruCache(16)  # by metadata path and snapshot
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class IcebergSnapshot:
 
     metadata: str  # path
     number: int | None  # None: the table has no snapshot, so it is empty
-    properties: dict[str, str] = field(default_factory=dict, repr=False)  # to access the files
+    properties: dict[str, str] = field(default_factory=dict, repr=False, compare=False)  # to access the files
     kind = "iceberg"
 
     @property
@@ -45,17 +43,13 @@ class IcebergSnapshot:
     def get_partition_columns(self) -> tuple[str, ...]:
         return tuple(part.name for part in self._table().spec().fields)
 
-    def files(self) -> FileList:
-        """The files of the snapshot."""
-        name = (self.metadata, self.number)
-        return _file_lists.get(name, self._list_files)
-
     def _table(self) -> Any:
         from pyiceberg.table import StaticTable
 
         return StaticTable.from_metadata(self.metadata, self.properties)
 
-    def _list_files(self) -> FileList:
+    @lru_cache(16)  # noqa: B019  a snapshot is a value
+    def files(self) -> FileList:
         table = self._table()
         tasks: list[Any] = []
         if self.number is not None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.archive import KEY, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
+from ensue.archives.archive import KEY, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive, describe_archive
 from ensue.archives.pruning import RowSelector
 from ensue.vector.event_table import StreamSchema, drop_bad_times, find_stream_order, get_end_times
 from ensue.vector.key_codes import ColumnCodes
@@ -98,20 +98,9 @@ class TableArchive(ReadOnlyArchive):
         events = usable if places is None else take_rows(usable, places)
         return TableArchive(events, shape, key, complete)
 
-    def pinned(self) -> "TableArchive":
-        return self
-
     def describe(self) -> dict[str, object]:
-        return {
-            "kind": "table",
-            "place": "memory",
-            "version": _compute_digest(self.events),
-            "time": [self.shape.schema.start, self.shape.schema.end],
-            "type": self.shape.schema.type_column,
-            "key": list(self.key),
-            "order": list(self.shape.schema.order),
-            "rows": self.events.num_rows,
-        }
+        described = describe_archive(self, "table", "memory", _compute_digest(self.events))
+        return described | {"rows": self.events.num_rows}
 
     def layout(self) -> ArchiveLayout:
         first, last = None, None
@@ -135,9 +124,7 @@ class TableArchive(ReadOnlyArchive):
         pieces = RowSelector(request, self.shape)
         events = self._prune(pieces)
         selected = events.filter(pa.array(pieces.holds(events)))
-        if request.columns is not None:
-            selected = selected.select(list(request.columns))
-        return ArchiveRows(selected, rows=events.num_rows)
+        return ArchiveRows(selected.select(pieces.get_columns()), rows=events.num_rows)
 
     def _prune(self, pieces: RowSelector) -> pa.Table:
         """The events of the keys, or between the first and last time of all pieces."""

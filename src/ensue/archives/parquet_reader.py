@@ -1,8 +1,7 @@
 """Reads Parquet files with `pyarrow.dataset`; each footer is read once per process."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from itertools import groupby
 from operator import and_
 from pathlib import Path
@@ -16,15 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from ensue.archives.archive import (
-    SINCE,
-    UNTIL,
-    ColumnBounds,
-    FileList,
-    LruCache,
-    build_partition_columns,
-    get_local_path,
-)
+from ensue.archives.archive import SINCE, UNTIL, ColumnBounds, FileList, build_partition_columns, get_local_path
 from ensue.archives.pruning import RowSelector, cast_keys
 from ensue.errors import EventError
 from ensue.schema import ValueKind
@@ -98,21 +89,18 @@ def build_bounds_array(values: list[Any], type: pa.DataType) -> pa.Array:
     return pa.array(values, type)
 
 
-_footers: LruCache[ParquetFooter] = LruCache(8_192)  # one of 100 row groups takes some 100 KB
-
-
 def read_footer(path: str) -> ParquetFooter:
     """The footer of a file. Raises an EventError that names the file if it cannot be read."""
     try:
         local = get_local_path(path)
         stat = None if local is None else Path(local).stat()
-        key = (path,) if stat is None else (path, stat.st_size, stat.st_mtime_ns)
-        return _footers.get(key, lambda: _open_footer(path))
+        return _open_footer(path, None if stat is None else (stat.st_size, stat.st_mtime_ns))
     except (OSError, pa.ArrowException) as error:
         raise build_file_error(path, error) from error
 
 
-def _open_footer(path: str) -> ParquetFooter:
+@lru_cache(8_192)  # one of 100 row groups takes some 100 KB
+def _open_footer(path: str, _: tuple[int, int] | None) -> ParquetFooter:
     system, inside = split_path(path)
     return ParquetFooter(_FORMAT.make_fragment(inside, system))
 
@@ -146,7 +134,6 @@ class MissingFileError(EventError):
 
 
 def build_file_error(path: str, error: Exception) -> EventError:
-    """The error for a missing or damaged file of an archive."""
     if isinstance(error, FileNotFoundError):
         return MissingFileError(path)
     return EventError(
@@ -158,34 +145,25 @@ def build_file_error(path: str, error: Exception) -> EventError:
 # ----------------------------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True)
-class ReadColumns:
-    """The columns that a read returns, and those that it decodes to select rows."""
-
-    returned: tuple[str, ...]
-    decoded: tuple[str, ...]
-
-
-def get_read_columns(pieces: RowSelector, hidden: tuple[str, ...] = ()) -> ReadColumns:
-    """The columns of a read."""
+def get_decoded_columns(pieces: RowSelector, hidden: tuple[str, ...] = ()) -> list[str]:
+    """The columns that a read returns, and those that select and order its rows."""
     request, schema = pieces.request, pieces.shape.schema
-    returned = tuple(pieces.shape.arrow.names if request.columns is None else request.columns)
-    filtered = [schema.start, schema.end, *schema.order, *hidden]
+    decoded = [*pieces.get_columns(), schema.start, schema.end, *schema.order, *hidden]
     if request.field is not None:
-        filtered.append(request.field)
+        decoded.append(request.field)
     if request.types is not None and schema.type_column is not None:
-        filtered.append(schema.type_column)
-    return ReadColumns(returned, tuple(dict.fromkeys((*returned, *filtered))))
+        decoded.append(schema.type_column)
+    return list(dict.fromkeys(decoded))
 
 
 def read_rows(
-    files: FileList, numbers: Ints, pieces: RowSelector, needed: ReadColumns, schema: pa.Schema
+    files: FileList, numbers: Ints, pieces: RowSelector, needed: list[str], schema: pa.Schema
 ) -> tuple[pa.Table, int]:
     """Reads the selected rows of some files with their file numbers, in the order of files and rows.
 
     Row groups are skipped by their statistics. Returns also how many rows passed the filter of the scan.
     """
-    own = pa.schema([schema.field(name) for name in needed.decoded])
+    own = pa.schema([schema.field(name) for name in needed])
     tables, scanned = [create_empty_table(own.append(pa.field(FILE, pa.int64())))], 0
     for group in _group_files(files, numbers.tolist()):
         table = _scan(files, group, pieces, own)

@@ -119,7 +119,6 @@ def write_parquet(place: str, own: ArchiveProperties, events: pa.Table, name: st
 
 
 def remove_files(place: str, added: Sequence[AddedFile]) -> None:
-    """Removes files that will not be committed."""
     system, base = split_path(place)
     _remove(system, [f"{base}/{file.path}" for file in added])
 

@@ -1,7 +1,6 @@
 """Selects the files and the rows that belong to the pieces of an `ArchiveRead`."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -53,7 +52,7 @@ class RowSelector:
         places = np.lexsort((since, codes))
         self.places = places[usable[places]]  # the rows of the table of pieces, in order
         self.codes, self.since, self.until = (a[self.places] for a in (codes, since, until))
-        self._reach = _compute_running_maximum(self.codes, self.until)
+        self._reach = compute_running_maximum(self.codes, self.until)
 
     def _bounds(self, table: pa.Table, name: str, *, low: bool) -> Times:
         column, schema = table.column(name), self.shape.schema
@@ -67,6 +66,10 @@ class RowSelector:
 
     def __len__(self) -> int:
         return len(self.places)
+
+    def get_columns(self) -> list[str]:
+        """The columns of the result."""
+        return list(self.shape.arrow.names if self.request.columns is None else self.request.columns)
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -113,15 +116,15 @@ class RowSelector:
         return np.asarray(same & (self._reach[last] >= end))
 
 
-def _compute_running_maximum(codes: Ints, until: Times) -> Times:
+def compute_running_maximum(codes: Ints, until: Times) -> Times:
     """The latest end of the pieces of a key up to each piece."""
-    reach = until.copy()
-    same = codes[1:] == codes[:-1]
-    if not bool((same & (until[1:] < until[:-1])).any()):
+    reach, step = until.copy(), 1
+    if not bool(((codes[1:] == codes[:-1]) & (until[1:] < until[:-1])).any()):
         return reach  # the usual case: pieces of a key do not overlap
-    for k in range(1, len(reach)):
-        if same[k - 1]:
-            reach[k] = max(reach[k], reach[k - 1])
+    while step < len(reach):  # doubling: each sees twice as far back as before
+        same = codes[step:] == codes[:-step]
+        reach[step:] = np.where(same, np.maximum(reach[step:], reach[:-step]), reach[step:])
+        step *= 2
     return reach
 
 
@@ -188,80 +191,48 @@ def convert_time_bounds(bounds: ColumnBounds, pieces: RowSelector) -> tuple[npt.
     return converted[0], converted[1]
 
 
-class FilePruner:
-    """Prunes the files of a read by bucket, time, type and key."""
-
-    def __init__(self, pieces: RowSelector, key: tuple[str, ...], buckets: int | None) -> None:
-        self.pieces, field = pieces, pieces.request.field
-        self._parts: dict[int | None, _PiecesOfBucket] = {}  # one for None: of all buckets
-        if field is None or not len(pieces):
-            self._parts[None] = _PiecesOfBucket(pieces, np.arange(len(pieces)), None)
-            return
+def find_files(pieces: RowSelector, key: tuple[str, ...], buckets: int | None, files: FileList) -> Ints:
+    """The numbers of the files that can contain an event of any piece, by bucket, time, type and key."""
+    numbers, field, keys = np.arange(len(files)), pieces.request.field, None
+    if field is not None and len(pieces):
         type = plain_type(pieces.shape.arrow.field(field).type)
         typed = cast_keys(pieces.keys, type)
         keys = typed if kind_of_arrow(type) in _ORDERED else None
-        if buckets is None or key != (field,):
-            self._parts[None] = _PiecesOfBucket(pieces, np.arange(len(pieces)), keys)
-            return
-        hashed = assign_key_groups(pa.table({field: typed}), key, buckets, pieces.shape.unit)
-        for bucket in np.unique(hashed).tolist():
-            self._parts[bucket] = _PiecesOfBucket(pieces, np.flatnonzero(hashed == bucket), keys)
-
-    def find_files(self, files: FileList) -> Ints:
-        """The numbers of the files that can contain an event of any piece."""
-        numbers = np.arange(len(files))
-        found = [np.empty(0, np.int64)]
-        for bucket, part in self._parts.items():
-            own = numbers if bucket is None or files.buckets is None else numbers[files.buckets == bucket]
-            found.append(part.prune(own, files.bounds))
-        return np.unique(np.concatenate(found))
+        if buckets is not None and key == (field,):
+            hashed, found = assign_key_groups(pa.table({field: typed}), key, buckets, pieces.shape.unit), []
+            for bucket in np.unique(hashed).tolist():
+                own = numbers if files.buckets is None else numbers[files.buckets == bucket]
+                found.append(_prune(pieces, np.flatnonzero(hashed == bucket), keys, own, files))
+            return np.unique(np.concatenate(found))
+    return _prune(pieces, np.arange(len(pieces)), keys, numbers, files)
 
 
-class _PiecesOfBucket:
-    """The keys of some pieces, sorted, and the time range of all."""
-
-    def __init__(self, pieces: RowSelector, own: Ints, keys: pa.Array | None) -> None:
-        self.pieces, self._keys = pieces, None
-        if keys is not None:
-            keys = keys.take(pa.array(own))
-            own = own[keys.is_valid().to_numpy(zero_copy_only=False)]
-            keys = keys.drop_null()
-            self._keys = _to_comparable(keys.take(pc.sort_indices(keys)))
-        self.since, self.until = pieces.since[own], pieces.until[own]
-
-    def prune(self, numbers: Ints, bounds_of: Callable[[str], ColumnBounds | None]) -> Ints:
-        """The files among `numbers` that can contain an event of any piece."""
-        if not len(self.since) or not len(numbers):
-            return np.empty(0, np.int64)
-        schema = self.pieces.shape.schema
-        starts, ends = bounds_of(schema.start), bounds_of(schema.end)
-        kept = np.ones(len(numbers), np.bool_)
-        if ends is not None:
-            kept &= convert_time_bounds(ends, self.pieces)[0][numbers] <= self.until.max()
-        if starts is not None:
-            kept &= convert_time_bounds(starts, self.pieces)[1][numbers] >= self.since.min()
-        numbers = numbers[kept]
-        if schema.type_column is not None:
-            numbers = numbers[self._match_types(numbers, bounds_of(schema.type_column))]
-        if self._keys is not None:
-            numbers = numbers[self._match_keys(numbers, bounds_of(self.pieces.request.field or ""))]
-        return numbers
-
-    def _match_types(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
-        types = self.pieces.request.types
-        if types is None or bounds is None or kind_of_arrow(bounds.least.type) is not ValueKind.STRING:
-            return np.ones(len(numbers), np.bool_)
-        return _reach_bounds(sorted(types), bounds, numbers, bounds.least.type)
-
-    def _match_keys(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
-        own = plain_type(self.pieces.shape.arrow.field(self.pieces.request.field).type)
-        if (
-            bounds is None
-            or kind_of_arrow(bounds.least.type) not in _ORDERED
-            or (pa.types.is_timestamp(own) and bounds.slack)
-        ):
-            return np.ones(len(numbers), np.bool_)
-        return _reach_bounds(self._keys, bounds, numbers, own)
+def _prune(pieces: RowSelector, own: Ints, keys: pa.Array | None, numbers: Ints, files: FileList) -> Ints:
+    """The files among `numbers` that can contain an event of the pieces `own`."""
+    schema, types = pieces.shape.schema, pieces.request.types
+    if keys is not None:
+        keys = keys.take(pa.array(own))
+        own, keys = own[keys.is_valid().to_numpy(zero_copy_only=False)], keys.drop_null()
+    if not len(own) or not len(numbers):
+        return np.empty(0, np.int64)
+    starts, ends = files.bounds(schema.start), files.bounds(schema.end)
+    kept = np.ones(len(numbers), np.bool_)
+    if ends is not None:
+        kept &= convert_time_bounds(ends, pieces)[0][numbers] <= pieces.until[own].max()
+    if starts is not None:
+        kept &= convert_time_bounds(starts, pieces)[1][numbers] >= pieces.since[own].min()
+    numbers = numbers[kept]
+    if types is not None and schema.type_column is not None:
+        bounds = files.bounds(schema.type_column)
+        if bounds is not None and kind_of_arrow(bounds.least.type) is ValueKind.STRING:
+            numbers = numbers[_reach_bounds(sorted(types), bounds, numbers, bounds.least.type)]
+    if keys is not None:
+        bounds, type = files.bounds(pieces.request.field or ""), keys.type
+        coarse = bounds is not None and bounds.slack and pa.types.is_timestamp(type)
+        if bounds is not None and not coarse and kind_of_arrow(bounds.least.type) in _ORDERED:
+            values = _to_comparable(keys.take(pc.sort_indices(keys)))
+            numbers = numbers[_reach_bounds(values, bounds, numbers, type)]
+    return numbers
 
 
 def _to_comparable(array: pa.Array) -> Any:

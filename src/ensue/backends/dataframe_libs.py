@@ -136,7 +136,6 @@ def read_event_table(
 
 
 def find_text_times(schema: pa.Schema, time: str | tuple[str, str]) -> list[str]:
-    """Return the time columns that hold text."""
     names = (time,) if isinstance(time, str) else tuple(time)
     return [
         name for name in dict.fromkeys(names) if name in schema.names and is_text(plain_type(schema.field(name).type))

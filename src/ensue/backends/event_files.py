@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset
 
-from ensue.backends import text_files
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
-from ensue.backends.text_files import NoteCallback, concat_event_tables
+from ensue.backends.text_files import NoteCallback, concat_event_tables, read_text_files
 from ensue.errors import EventError
 
 FORMATS = {
@@ -73,12 +72,10 @@ def _hidden_files(folder: Path) -> list[Path]:
 
 
 def detect_format(path: Path) -> str | None:
-    """Return the format that a file name stands for."""
     return FORMATS.get(strip_compression_suffix(path).suffix.lower())
 
 
 def strip_compression_suffix(path: Path) -> Path:
-    """Remove the extension of a compression format."""
     return path.with_suffix("") if path.suffix in _PACKED else path
 
 
@@ -131,9 +128,7 @@ def read_files(
     if form not in TEXT_FORMATS:
         return [read_columnar_file(file, form, rows) for file in files]
     paths = [path for file in files for path in list_event_files(Path(file.path))]
-    if form == "json":
-        return [text_files.read_json(paths, spelling)]
-    return [text_files.read_csv(paths, spelling.between(form), spelling, say=say)]
+    return [read_text_files(paths, form, spelling, say)]
 
 
 def read_path(path: str, say: NoteCallback) -> pa.Table:

@@ -133,7 +133,6 @@ async def _iterate(source: Iterable[Any]) -> AsyncIterator[Any]:
 
 
 def build_source(reader: "LiveEventReader", options: SourceOptions) -> SourceSchema:
-    """Build the source schema from the reader."""
     if reader.arranged is not None:
         options = replace(options, time=reader.arranged.time, order=reader.arranged.order)
     return SourceSchema.from_options(reader.shape, options)
@@ -145,7 +144,6 @@ def _has_rows(matches: LiveResult) -> bool:
 
 
 def parse_watermark_delay(watermark: Any, shape: StreamSchema) -> int | float | None:
-    """Convert `watermark=` to the engine's time unit."""
     if watermark is None:
         return None
     calendar = is_calendar_time(shape)
@@ -177,7 +175,6 @@ def parse_delay(watermark: Any, *, on_calendar: bool) -> int | float:
 
 
 def to_engine_time(time: Any, shape: StreamSchema) -> int | float:
-    """Convert a point in time to the engine's time unit."""
     numeric = isinstance(time, int | float | np.number) and not isinstance(time, bool)
     if not is_calendar_time(shape):
         if not numeric or not math.isfinite(time):

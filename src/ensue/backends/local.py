@@ -29,7 +29,6 @@ STREAMING = False
 
 
 def read(events: Any, options: SourceOptions) -> tuple[pa.Table, SourceSchema]:
-    """Read the events into one unsorted table, with their source schema."""
     options.require_table()
     if options.arranging is not None:
         events, arranged = arrange_rows(events, options.arranging)
@@ -47,7 +46,6 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
 
 
 def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping[Name, pa.Table]:
-    """Match a table of events and return an Arrow table for each output."""
     unsorted, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
     events = sort_events(unsorted, workload.source.shape, options.stream.bad_events, workload.types, rows)
     seen = events if rows is None else unsorted
@@ -82,7 +80,6 @@ def _finish_result(output: OutputTable, table: pa.Table | None) -> pa.Table:
 
 
 def measure(events: Any, query: Query, options: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
-    """Measure the statistics of tables of events."""
     from ensue.engine.sampling import sample_statistics
 
     table, source = read(events, options)

@@ -87,12 +87,10 @@ class _Relations:
 
     @property
     def streaming(self) -> bool:
-        """Whether the query reads a streaming DataFrame."""
         names = [n for c in self.query.clauses if (n := self.query.plain_table(c)) is not None]
         return any(getattr(self.get_relation(name), "isStreaming", False) for name in names)
 
     def resolve_clause(self, clause: MatchClause) -> RowPatternQuery:
-        """Check a clause against the columns of its table."""
         row_pattern = clause.row_pattern
         name, zone = str(self.query.plain_table(clause)), None
         archive = self.archived.names.get(name.lower())
@@ -114,7 +112,6 @@ class _Relations:
         return row_pattern
 
     def as_table(self, name: str) -> Any:
-        """Read all rows of an archive."""
         archive = self.archived.archives[name].pinned()
         shape = archive.shape
         time = plain_type(shape.arrow.field(shape.schema.end).type)

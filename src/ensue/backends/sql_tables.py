@@ -90,7 +90,6 @@ class _Database:
             self._connection.register(name, table)
 
     def execute(self, sql: RewrittenSql, clause: MatchClause | None = None) -> pa.Table:
-        """Run the whole query, or the input of a clause."""
         duckdb, opened = _duckdb(), self._open()
         try:
             (statement,) = opened.extract_statements(sql.text)

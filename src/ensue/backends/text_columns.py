@@ -210,7 +210,6 @@ def format_missing_note(words: Mapping[str, Sequence[str]]) -> str:
 
 
 def find_passed_tests(cells: Iterable[str | None]) -> list[CellTest]:
-    """Return the tests that all these cells pass."""
     values = [cell for cell in cells if cell is not None]
     return [
         question
@@ -230,7 +229,6 @@ class TextFileOptions:
     drop: bool = False  # read an invalid time as NULL instead of raising
 
     def requires_format(self, column: str) -> bool:
-        """Whether a column must have the time format."""
         return self.time_format is not None and column in self.times
 
     def between(self, form: str) -> str:
@@ -238,7 +236,6 @@ class TextFileOptions:
         return self.delimiter or ("," if form == "csv" else "\t")
 
     def build_time_error(self, column: str, text: str, where: str) -> EventError:
-        """Build the error for a text that does not have the time format."""
         assert self.time_format is not None
         return EventError(
             f"{text!r} in column '{column}' does not have the time format "

@@ -13,7 +13,6 @@ import pyarrow.json
 
 from ensue.backends.text_columns import (
     CENTURY_PIVOT,
-    DEFAULT_TEXT_OPTIONS,
     MISSING_WORDS,
     MONTHS,
     SHORT_MONTHS,
@@ -33,7 +32,6 @@ from ensue.vector.arrow_numpy import decode_text
 
 
 def all_cells_match(column: pa.ChunkedArray, question: CellTest) -> bool:
-    """Whether all non-NULL cells match."""
     return _all_match(column, question.value)
 
 
@@ -139,7 +137,6 @@ def _without_rows(text: pa.ChunkedArray, rows: list[int]) -> pa.ChunkedArray:
 
 
 def warn_text_times(names: list[str]) -> None:
-    """Warn that text columns are parsed as times."""
     quoted = " and ".join(f"'{name}'" for name in names)
     warnings.warn(
         f"the time of events, {quoted}, is text: it is parsed as ISO times, such as 2026-03-14T09:30:00Z",
@@ -200,22 +197,20 @@ _SAMPLE = 200  # first cells, which rule out most types cheaply
 _TYPES = {CellKind.INTEGER: pa.int64(), CellKind.NUMBER: pa.float64(), CellKind.DATE: pa.date32()}
 
 
-def read_csv(
-    paths: Sequence[Path], delimiter: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS, *, say: NoteCallback
-) -> pa.Table:
-    """Read CSV files, with column types inferred from all cells."""
-    tables = [_read_file(path, lambda p: _read_rows(p, delimiter, spelling)) for path in paths]
-    return _Files(paths, tables, spelling).convert_types(say)
+def read_text_files(paths: Sequence[Path], form: str, spelling: TextFileOptions, say: NoteCallback) -> pa.Table:
+    """Read csv, tsv or json files, with column types inferred from all cells.
 
-
-def read_json(paths: Sequence[Path], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> pa.Table:
-    """Read JSON files with one object a line. Of text columns, only times are converted."""
+    A JSON file has one object a line, and only times are converted among its text columns.
+    """
 
     def read(path: Path) -> pa.Table:
+        if form != "json":
+            return _read_rows(path, spelling.between(form), spelling)
         with pa.input_stream(str(path), compression="detect") as stream:
             return pa.json.read_json(stream)
 
-    return _Files(paths, [_read_file(path, read) for path in paths], spelling).convert_types(None)
+    files = _Files(paths, [_read_file(path, read) for path in paths], spelling)
+    return files.convert_types(None if form == "json" else say)
 
 
 def _read_file(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:

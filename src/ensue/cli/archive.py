@@ -44,7 +44,6 @@ def run_create(options: Namespace) -> ExitCode:
 
 
 def run_append(options: Namespace) -> ExitCode:
-    """Append events to an archive."""
     events = _read(options)
     return _append(open_delta_archive(options.place, ArchiveOptions(None)), events)
 

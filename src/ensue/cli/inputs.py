@@ -87,7 +87,6 @@ def read_local(
 
 
 def read_spark(files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> Events:
-    """Read the events into DataFrames of an embedded Spark session."""
     from ensue.backends.spark.session import get_or_create_session
 
     require_files(files, print_notice)
@@ -101,9 +100,9 @@ def read_spark(files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_T
         if form == "arrow":  # Spark has no reader for it
             parts = [session.createDataFrame(read_columnar_file(file, form, None)) for file in group]
         elif form in TEXT_FORMATS:
-            parts = [event_sources.read_text_events(session, spark_paths, form, spelling)]
+            parts = [event_sources.read_events(session, spark_paths, form, spelling)]
         else:
-            parts = [event_sources.read_events(session, path, form) for path in spark_paths]
+            parts = [event_sources.read_events(session, [path], form) for path in spark_paths]
         for frame in parts:
             previous = frames.get(type)
             frames[type] = frame if previous is None else previous.unionByName(frame)
@@ -220,7 +219,6 @@ def read_query(
 
 
 def read_query_text(argument: str) -> str:
-    """Return the text of a query argument."""
     if argument == "-":
         return sys.stdin.read()
     if is_file(argument):

@@ -62,7 +62,6 @@ Finds the matches of a query in event files or in a stream, or the rows of SQL.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code."""
     return run_parsed(_parser(), arguments)
 
 
@@ -125,7 +124,7 @@ def _parser() -> ArgumentParser:
     _run_options(run)
     explain = command("explain", "show the execution plan of a query", "run", "explain", grouped=True)
     _query_and_events(explain, runs=False)
-    add_options(explain.add_argument_group("output"), _EXPLAIN_OPTIONS)
+    add_options(explain, _EXPLAIN_OPTIONS, "output")
     add_planning_options(explain)
     add_archive_options(explain)
     check = command("check", "check whether a query can run", "run", "check", grouped=True)
@@ -221,16 +220,17 @@ def _query_and_events(parser: ArgumentParser, *, runs: bool) -> None:
         )
     add_options(group, _COLUMN_OPTIONS)
     add_options(parser, _PARAMETER_OPTION)
-    tables = parser.add_argument_group("SQL with MATCH_RECOGNIZE, or a single clause")
-    add_options(tables, _TABLE_OPTION, table={"action": FilesAction, "default": []})
+    files = {"action": FilesAction, "default": []}
+    add_options(parser, _TABLE_OPTION, "SQL with MATCH_RECOGNIZE, or a single clause", table=files)
     add_text_options(parser)
 
 
 def _run_options(parser: ArgumentParser) -> None:
     _query_and_events(parser, runs=True)
     add_options(
-        parser.add_argument_group("output"),
+        parser,
         _OUTPUT_OPTIONS,
+        "output",
         output={"default": "-"},
         format={"choices": ("table", "json", "csv", "parquet")},
         limit={"type": count, "default": 20},
@@ -253,8 +253,7 @@ def _run_options(parser: ArgumentParser) -> None:
     add_planning_options(parser)
     add_limit_options(parser)
     add_archive_options(parser)
-    streams = parser.add_argument_group("streams (--stream), which run on Spark until Ctrl-C")
-    add_options(streams, _STREAM_OPTIONS)
+    add_options(parser, _STREAM_OPTIONS, "streams (--stream), which run on Spark until Ctrl-C")
 
 
 def count(text: str) -> int:

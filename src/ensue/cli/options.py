@@ -50,13 +50,14 @@ _TEXT_OPTIONS = """
 """
 
 
-def add_options(parser: Any, text: str, **settings: dict[str, Any]) -> None:
-    """Add options to a parser or a group, from a text like that of --help.
+def add_options(parser: Any, text: str, title: str | None = None, **settings: dict[str, Any]) -> None:
+    """Add options to a parser, or to its group with a title, from a text like that of --help.
 
     A line `--flag METAVAR  help` begins an option, and indented lines continue its help. An option
     with `METAVAR...` can be repeated; one without METAVAR is a switch. `settings` has further
     arguments of `add_argument`, by option.
     """
+    parser = parser if title is None else parser.add_argument_group(title)
     for option in re.split(r"\n(?=\S)", text.strip()):
         head, _, help_text = option.partition("  ")
         flag, _, metavar = head.partition(" ")
@@ -72,28 +73,20 @@ def add_options(parser: Any, text: str, **settings: dict[str, Any]) -> None:
 
 
 def add_limit_options(parser: ArgumentParser) -> None:
-    number = {"type": int}
-    add_options(
-        parser.add_argument_group("limits"),
-        _LIMIT_OPTIONS,
-        max_matches=number,
-        max_partial_matches=number,
-        evict={"choices": EVICTION_POLICIES},
-    )
+    number, policies = {"type": int}, {"choices": EVICTION_POLICIES}
+    add_options(parser, _LIMIT_OPTIONS, "limits", max_matches=number, max_partial_matches=number, evict=policies)
 
 
 def add_planning_options(parser: ArgumentParser) -> None:
-    title = "planner options, which do not change the matches"
-    add_options(parser.add_argument_group(title), _PLANNING_OPTIONS)
+    add_options(parser, _PLANNING_OPTIONS, "planner options, which do not change the matches")
 
 
 def add_archive_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("archives, for queries with JOIN ARCHIVE")
-    add_options(group, _ARCHIVE_OPTIONS, access={"choices": ACCESSES})
+    add_options(parser, _ARCHIVE_OPTIONS, "archives, for queries with JOIN ARCHIVE", access={"choices": ACCESSES})
 
 
 def add_text_options(parser: ArgumentParser) -> None:
-    add_options(parser.add_argument_group("text files: CSV and JSON lines"), _TEXT_OPTIONS)
+    add_options(parser, _TEXT_OPTIONS, "text files: CSV and JSON lines")
 
 
 def parse_length(text: str | None) -> str | float | None:
@@ -176,7 +169,6 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'")
 
 
 def parse_parameters(options: Namespace) -> Parameters:
-    """Parse the parameter values of the command line."""
     values: dict[str, list[Any]] = {}
     for argument in options.param:
         name, equals, text = argument.partition("=")
@@ -227,7 +219,6 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space"
 
 
 def get_text_options(options: Namespace) -> TextFileOptions:
-    """Build the text file options."""
     delimiter = options.delimiter
     if delimiter is not None:
         delimiter = _DELIMITERS.get(delimiter.lower(), delimiter)
@@ -350,7 +341,6 @@ def run_command(module: str, function: str, options: Namespace) -> ExitCode:
 
 
 def add_archive_actions(parser: ArgumentParser) -> None:
-    """Add the actions of `ensue archive` and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     def action(name: str, summary: str) -> ArgumentParser:
@@ -377,37 +367,33 @@ def _add_event_files(parser: ArgumentParser) -> None:
 
 
 def add_serve_options(parser: ArgumentParser) -> None:
-    """Add the options of `ensue serve`."""
     parser.add_argument(
         "file",
         metavar="FILE",
         help="the file of the service, created on first use; it stores the description of its events",
     )
     add_server_options(parser)
-    events = parser.add_argument_group("events, for a new FILE")
     space = {"choices": ("plane", "earth")}
-    add_options(events, _STREAM_OPTIONS, space=space, idle={"type": float})
+    add_options(parser, _STREAM_OPTIONS, "events, for a new FILE", space=space, idle={"type": float})
     add_service_options(parser)
 
 
 def add_server_options(parser: ArgumentParser) -> None:
-    """Add the options of the HTTP server and console."""
     port = {"type": int, "default": 8765}
     add_options(parser, _SERVER_OPTIONS, host={"default": "127.0.0.1"}, port=port)
 
 
 def add_service_options(parser: ArgumentParser) -> None:
-    """Add the options for sources, limits, files and certificates."""
     add_options(
-        parser.add_argument_group("service"),
+        parser,
         _SERVICE_OPTIONS,
+        "service",
         synchronous={"choices": ("FULL", "NORMAL"), "default": "FULL"},
         spark={"nargs": "?", "const": "local[2]"},
     )
 
 
 def add_token_options(parser: ArgumentParser) -> None:
-    """Add the options of `ensue token`."""
     add_options(
         parser,
         _TOKEN_OPTIONS,

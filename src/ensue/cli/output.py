@@ -92,7 +92,6 @@ def _open_target(target: str) -> Iterator[BinaryIO]:
 
 
 def write_text(target: str, text: str) -> None:
-    """Write a text file."""
     with _open_target(target) as stream:
         stream.write(text.encode())
 
@@ -208,7 +207,6 @@ def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | li
 
 
 def split_levels(named: str) -> str | list[str]:
-    """Return the levels of `ensue.OutputOptions`."""
     return ALL if named == ALL else [name.strip() for name in named.split(",")]
 
 
@@ -219,7 +217,6 @@ def require_folders(options: Namespace, query: Query | Hierarchy | ArchiveJoinQu
 
 
 def name_outputs(names: Iterable[str]) -> dict[str, str]:
-    """Return the folder or file name of each level or query."""
     try:
         return {str(name): place for name, place in name_folders(names, UNNAMED_QUERY).items()}
     except EventError as error:

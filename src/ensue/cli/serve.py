@@ -59,7 +59,6 @@ def log_to_stderr() -> None:
 
 
 def build_server(service: Service, options: Namespace) -> HttpServer:
-    """Build the server from the options."""
     console: Console | None = None if options.no_console else add_pages
     if console is not None and options.background is not None:
         console = partial(add_pages, background=Background.parse(options.background))
@@ -103,7 +102,6 @@ def get_event_arguments(options: Namespace) -> dict[str, Any]:
 
 
 def get_service_arguments(options: Namespace) -> dict[str, Any]:
-    """Return the other arguments of the service."""
     arguments: dict[str, Any] = {
         "regions": _pairs(options.region, "--region"),
         "limits": {
@@ -164,7 +162,6 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
 
 
 def create_token(options: Namespace) -> ExitCode:
-    """Create a token and print it."""
     if not Path(options.file).exists():
         raise UsageError(f"there is no {options.file}\n  hint: run ensue serve once, which creates it")
     database = Database(options.file)
@@ -189,7 +186,6 @@ SOURCES = {"folder": FolderSource, "kafka": KafkaSource, "mqtt": MqttSource, "na
 
 
 def build_source(url: str) -> EventSource:
-    """Build the source of a URL."""
     kind, config = parse_endpoint(url)
     if kind not in SOURCES:
         raise ServiceError(f"'{kind}' is not a source\n  hint: {did_you_mean(kind, SOURCES)}")

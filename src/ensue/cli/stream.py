@@ -23,8 +23,7 @@ from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
 from ensue.cli import output
 from ensue.cli.inputs import read_pattern, resolve_event_files
 from ensue.cli.options import get_text_options, parse_length, parse_parameters
-from ensue.cli.run import event_columns, match_events
-from ensue.cli.sql_command import require_pattern_options
+from ensue.cli.run import event_columns, match_events, require_pattern_options
 from ensue.cli.stream_progress import StreamScreen, TimeFormatter
 from ensue.cli.terminal import ExitCode, UsageError, format_count, print_notice
 from ensue.errors import EventError
@@ -195,7 +194,6 @@ def require_stream_output(text: str) -> None:
 
 
 def build_sink(text: str) -> Any:
-    """Return the sink for `ensue.start`."""
     if text.startswith("kafka://"):
         target = parse_topic(text)
         return ensue.kafka_topic(target.servers, target.name)
@@ -208,7 +206,6 @@ _POLL_SECONDS = 0.5  # between two progress reports
 
 
 def run_stream(options: Namespace) -> ExitCode:
-    """Run a streaming query and show its progress."""
     parameters = parse_parameters(options)
     query = read_pattern(options.query, parameters)
     parameters.require_used()
@@ -260,7 +257,7 @@ def run_stream(options: Namespace) -> ExitCode:
             screen.report(running.progress())
             error = None if stopped or screen.broken else running.exception
             if options.flush and not stopped and error is None:
-                flushed = _flush(running, target, screen)
+                flushed = _flush(running)
         if screen.broken:
             raise BrokenPipeError
         if error is not None:
@@ -394,28 +391,13 @@ def _parse_time(text: str) -> int | float | datetime:
     raise UsageError(f"--since {text}: neither a number nor a time\n  hint: 2026-03-01, 2026-03-01T10:00:00Z")
 
 
-def _flush(running: Any, target: Any, screen: StreamScreen) -> int:
+def _flush(running: Any) -> int:
     """End the stream, deliver the matches that waited for its end, and return their number."""
-    from ensue.backends.spark.spark_errors import get_error_types, translate_error
+    from ensue.backends.spark.start import flush_stream
 
-    last = screen.totals.last
-    try:
-        if last is None and running.past is not None:  # no events after the history
-            rest: Any = running.past.remaining()
-        else:
-            rest = ensue.remaining(running.matches.sparkSession, running.checkpoint)
-        batch = 0 if last is None else last.batch + 1
-        if not isinstance(rest, Mapping):
-            rest, target = {"": rest.persist()}, {"": target}
-        for name, matches in rest.items():
-            target[name](matches, batch)
-        return sum(int(matches.count()) for matches in rest.values())
-    except ensue.StateError:
-        if last is not None:
-            raise
-        return 0  # there were no events
-    except get_error_types() as error:
-        raise translate_error(error) from None
+    rest = flush_stream(running)
+    frames = rest.values() if isinstance(rest, Mapping) else () if rest is None else (rest,)
+    return sum(int(frame.count()) for frame in frames)
 
 
 @contextmanager
@@ -475,19 +457,19 @@ def _warnings_as_notices() -> Iterator[None]:
 
 
 def _print_summary(screen: StreamScreen, flushed: int, options: Namespace) -> None:
-    totals = screen.totals
-    if totals.last is None and not flushed:
+    counts = screen.totals.counts
+    if screen.totals.last is None and not flushed:
         print_notice("no new events" if options.once else "stopped before the first micro-batch")
     else:
         skipped = {
-            "late": totals.late,
-            "ahead of the clock": totals.ahead,
-            "already in the history or the archive": totals.before_cut,
+            "late": counts["late"],
+            "ahead of the clock": counts["ahead"],
+            "already in the history or the archive": counts["before_cut"],
         }
         late = "".join(f", {number:,} {what}" for what, number in skipped.items() if number)
-        matches = format_count(totals.matches + flushed, "match", "matches")
+        matches = format_count(counts["matches"] + flushed, "match", "matches")
         waited = f" ({flushed:,} of them at the end of the stream)" if flushed else ""
-        print_notice(f"{format_count(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")
+        print_notice(f"{format_count(counts['input_rows'], 'event', 'events')}{late}, {matches}{waited}")
     if options.output != "-":
         print_notice(f"matches are in {options.output}")
     if options.checkpoint is not None:

@@ -43,7 +43,6 @@ class TimeFormatter:
 
 
 def build_counter_table(title: str, totals: StreamTotals, running: float, scale: TimeFormatter) -> Table:
-    """Build the table of counters for a terminal."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(justify="right")
@@ -57,30 +56,30 @@ def build_counter_table(title: str, totals: StreamTotals, running: float, scale:
 def _rows(totals: StreamTotals, running: float, scale: TimeFormatter) -> list[Sequence[str]]:
     minutes, seconds = divmod(int(running), 60)
     clock = f"running {minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
-    last = totals.last
+    last, counts = totals.last, totals.counts
     if last is None:
         return [("micro-batches", "0", f"{clock}, waiting for the first")]
-    stored = f"keys, {decimal(last.stored_bytes)}; {totals.misses:,} loaded again"
-    shed = f"events, keys dropped {totals.shed_keys:,} times"
-    known = ("  before the cut", f"{totals.before_cut:,}", "already in the history or the archive")
-    read = f"archive reads, {totals.rows_read:,} rows"
+    stored = f"keys, {decimal(last.stored_bytes)}; {counts['misses']:,} loaded again"
+    shed = f"events, keys dropped {counts['shed_keys']:,} times"
+    known = ("  before the cut", f"{counts['before_cut']:,}", "already in the history or the archive")
+    read = f"archive reads, {counts['rows_read']:,} rows"
     kept = f"events, {last.recent:,} not archived yet"
     return [
         ("micro-batches", f"{totals.batches:,}", f"{clock}, the last took {last.seconds:.2f} s"),
-        ("events in", f"{totals.input_rows:,}", f"{last.rows_per_second:,.0f} a second"),
-        ("  for the query", f"{totals.events:,}", "of its types, with a key"),
-        ("  late", f"{totals.late:,}", "behind the watermark"),
-        ("  dropped", f"{totals.dropped:,}", "without usable time"),
-        ("  ahead", f"{totals.ahead:,}", "too far ahead of the clock"),
-        *([known] if totals.before_cut else ()),
-        ("matches", f"{totals.matches:,}", f"{last.matches:,} in the last micro-batch"),
+        ("events in", f"{counts['input_rows']:,}", f"{last.rows_per_second:,.0f} a second"),
+        ("  for the query", f"{counts['events']:,}", "of its types, with a key"),
+        ("  late", f"{counts['late']:,}", "behind the watermark"),
+        ("  dropped", f"{counts['dropped']:,}", "without usable time"),
+        ("  ahead", f"{counts['ahead']:,}", "too far ahead of the clock"),
+        *([known] if counts["before_cut"] else ()),
+        ("matches", f"{counts['matches']:,}", f"{last.matches:,} in the last micro-batch"),
         ("partial matches", f"{last.partial_matches:,}", "live"),
         ("waiting", f"{last.waiting:,}", "events for the watermark"),
         ("state", decimal(last.state_bytes), ""),
-        *([("lookups", f"{totals.probes:,}", read)] if totals.probes else ()),
-        *([("archived", f"{totals.archived:,}", kept)] if totals.archived or last.recent else ()),
+        *([("lookups", f"{counts['probes']:,}", read)] if counts["probes"] else ()),
+        *([("archived", f"{counts['archived']:,}", kept)] if counts["archived"] or last.recent else ()),
         *([("spilled", f"{last.stored_keys:,}", stored)] if last.stored_keys else ()),
-        *([("shed", f"{totals.shed_events:,}", shed)] if totals.shed_events else ()),
+        *([("shed", f"{counts['shed_events']:,}", shed)] if counts["shed_events"] else ()),
         ("matching", f"{last.matching_share:.0%}", "of the time in Python workers"),
         ("watermark", "", _watermark(totals.watermark, last.lag_seconds, scale)),
     ]
@@ -92,7 +91,6 @@ def _watermark(watermark: datetime | int | None, lag: float | None, scale: TimeF
 
 
 def format_progress_line(report: "BatchProgress", scale: TimeFormatter) -> str:
-    """Format a micro-batch as a line, for logs."""
     speed = f"{report.seconds:.2f} s ({report.rows_per_second:,.0f} a second)"
     parts = [
         f"micro-batch {report.batch}: {format_count(report.input_rows, 'event', 'events')} in {speed}",
@@ -151,7 +149,6 @@ class StreamScreen:
             self._live.stop()
 
     def report(self, reports: "Iterable[BatchProgress]") -> None:
-        """Show the new progress reports of the query."""
         for new in self.totals.add(reports):
             if self._live is None:
                 print_notice(format_progress_line(new, self.scale))

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import count
 from math import floor, log10
 from typing import Any
 
@@ -28,7 +27,7 @@ _STEPS = (
     *(h * 3600 * _SECOND for h in (3, 6, 12)),
     *(d * _DAY for d in (1, 2, 7, 14)),
 )
-_MONTHS = (1, 2, 3, 6)
+_MONTHS = (1, 2, 3, 6, *(12 * factor * 10**power for power in range(4) for factor in (1, 2, 5)))
 _MONDAY = datetime(1970, 1, 5)  # weeks begin on Mondays
 
 
@@ -129,19 +128,12 @@ def _list_local_times(begin: datetime, end: datetime, shortest: float) -> Iterat
             yield time, step
             time += length
         return
-    months = shortest / (28 * _DAY)
-    every = next((m for m in _MONTHS if m >= months), None)
-    if every is None:
-        years = int(_round_up(Decimal(months / 12).quantize(Decimal("0.001"))).to_integral_value())
-        every = 12 * max(1, years)
+    months = next(months for months in _MONTHS if months * 28 * _DAY >= shortest)
     number = begin.year * 12 + begin.month - 1
-    for month_number in count(number + -number % every, every):
+    for month_number in range(number + -number % months, end.year * 12 + 12, months):
         year, month = divmod(month_number, 12)
-        if year > end.year:
-            return
-        time = datetime(year, month + 1, 1)
-        if time >= begin:
-            yield time, every * 28 * _DAY
+        if (time := datetime(year, month + 1, 1)) >= begin:
+            yield time, months * 28 * _DAY
 
 
 def _to_zone(local: datetime, like: datetime) -> datetime:
@@ -184,7 +176,6 @@ def format_value(value: Any) -> str:
 
 
 def format_times(node: MemberNode, days: bool) -> str:
-    """Formats the time of an event, or its start and end."""
     if node.start is None:
         return ""
     if node.end is None or node.end == node.start:

@@ -188,7 +188,6 @@ def _has_events(value: Any) -> bool:
 
 
 def _read_row(match: Any) -> dict[str, Any]:
-    """Converts a match of any library to a dict."""
     for method in ("collect", "to_arrow_table"):  # a LazyFrame, a relation of DuckDB
         if not isinstance(match, dict) and hasattr(match, method):
             match = getattr(match, method)()

@@ -8,7 +8,7 @@ first micro-batch.
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,31 +29,21 @@ FORMAT = 1
 ARCHIVE_ROWS = 50_000  # recent events of a key group that are archived together
 
 
-@dataclass(frozen=True)
-class PinnedStream:
-    """The workload of a stream with pinned archive versions."""
-
-    workload: Workload
-    writer: str | None  # the name under which it commits to its own archive
-
-    @property
-    def archive(self) -> FileArchive:
-        """The archive that the stream writes."""
-        return _get_own_archive(self.workload)
-
-
 def pin_archives(
     session: SparkSession, workload: Workload, checkpoint: str, writing: ArchiveWriter | None
-) -> PinnedStream:
-    """Pin a stream to the archive versions of its checkpoint, or store them in a new one."""
+) -> tuple[Workload, str | None]:
+    """Pin a stream to the archive versions of its checkpoint, or store them in a new one.
+
+    Returns also the name under which it commits to its own archive.
+    """
     workload = _with_own_archive(workload, writing)
     settings: dict[str, Any]
     if not workload.archive_set.archives:
-        return PinnedStream(workload, None)
+        return workload, None
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     writer = None if workload.archive_set.own is None else _writer(session, place, checkpoint)
     if writer is not None:
-        claim(_get_own_archive(workload), writer)
+        claim(get_own_archive(workload), writer)
     text = read_text_file(session, f"{place}/pins")
     if text is None:
         rows, age = (None, None) if writing is None else (writing.rows, writing.age)
@@ -69,10 +59,10 @@ def pin_archives(
         age = settings["age"]
         if age is not None:
             age = convert_length(age, workload.source.shape, "age")
-        archiving = ArchiveSink(_get_own_archive(workload), settings["rows"], age)
+        archiving = ArchiveSink(get_own_archive(workload), settings["rows"], age)
         archive_set = replace(workload.archive_set, archiving=archiving)
         workload = replace(workload, archive_set=archive_set)
-    return PinnedStream(workload, writer)
+    return workload, writer
 
 
 def _with_own_archive(workload: Workload, writing: ArchiveWriter | None) -> Workload:
@@ -104,7 +94,7 @@ def _find_name(archive: Archive, archives: Mapping[str, Archive]) -> str:
     return "archive"
 
 
-def _get_own_archive(workload: Workload) -> FileArchive:
+def get_own_archive(workload: Workload) -> FileArchive:
     assert workload.archive_set.own is not None
     archive = workload.archive_set.archives[workload.archive_set.own]
     if not isinstance(archive, FileArchive):

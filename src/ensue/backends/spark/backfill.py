@@ -127,7 +127,6 @@ class Backfill:
 
     @property
     def delivered(self) -> bool:
-        """Whether the matches of the history have been delivered."""
         return read_text_file(self.session, f"{self.place}/delivered") is not None
 
     def mark_delivered(self) -> None:
@@ -166,11 +165,8 @@ def run_backfill(plan: StreamPlan, checkpoint: str, history: Any, since: Any) ->
     ]
     writer = reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
     writer.option("partitionOverwriteMode", "static").parquet(f"{place}/key_groups")
-    manifest = {
-        "format": FORMAT, "cut": events.cut.at, "since": None if since is None else str(since),
-        "history": events.described, "texts": workload.texts,
-    }  # fmt: skip
-    write_text_file(session, f"{place}/manifest", json.dumps(manifest, default=str))
+    manifest = {"format": FORMAT, "cut": events.cut.at, "texts": workload.texts}
+    write_text_file(session, f"{place}/manifest", json.dumps(manifest))
     return Backfill(session, place, workload, events.cut.at)
 
 
@@ -273,7 +269,7 @@ def _batch(row: dict[str, Any]) -> pa.RecordBatch:
 # ------------------------------------------------------------------------- history= of a stream
 
 
-def build_backfill(history: History, plan: StreamPlan, checkpoint: str, here: Path | None) -> Backfill:
+def build_backfill(history: History, plan: StreamPlan, checkpoint: str) -> Backfill:
     """Return the backfill of a checkpoint, which runs once, before the stream starts."""
     if any(chain.spreads is not None for chain in plan.workload.chains):
         raise EventError(
@@ -281,7 +277,7 @@ def build_backfill(history: History, plan: StreamPlan, checkpoint: str, here: Pa
             "is accepted\n  hint: leave out history="
         )
     session = plan.frame.sparkSession
-    begun = has_state(session, checkpoint) if here is None else has_commits(here)
+    begun = has_state(session, checkpoint)
     past = load_backfill(session, checkpoint, plan.workload, begun=begun)
     if past is not None:
         return past

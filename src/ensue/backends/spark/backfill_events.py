@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead, read_last_end
+from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveOptions, ArchiveRead, read_last_end
 from ensue.archives.factory import open_archive
 from ensue.archives.memory_archive import TableArchive
 from ensue.backends.dataframe_libs import as_table
@@ -53,7 +53,6 @@ class HistoryEvents:
 
     frame: DataFrame
     cut: BackfillCut
-    described: dict[str, object]
 
 
 def read_history(session: SparkSession, history: Any, workload: Workload, since: Any) -> HistoryEvents:
@@ -61,13 +60,12 @@ def read_history(session: SparkSession, history: Any, workload: Workload, since:
     source = workload.source
     begin = None if since is None else to_engine_time(since, source.shape)
     if isinstance(history, str | Path):
-        history = open_archive(history, time=source.time, type=source.type, order=source.order)
+        history = open_archive(history, ArchiveOptions(source.time, source.type, order=source.order))
     if isinstance(history, Mapping):
-        return _past_of_frame(_by_type(session, history, source), workload, begin, None, {})
+        return _past_of_frame(_by_type(session, history, source), workload, begin, None)
     if _is_archive(history):
         return _past_of_archive(session, history.pinned(), workload, begin)
-    frame = _as_frame(session, history, source)
-    return _past_of_frame(frame, workload, begin, None, {"kind": "frame"})
+    return _past_of_frame(_as_frame(session, history, source), workload, begin, None)
 
 
 def _is_archive(history: object) -> bool:
@@ -80,7 +78,6 @@ def _is_archive(history: object) -> bool:
 
 
 def _as_frame(session: SparkSession, history: Any, source: SourceSchema) -> DataFrame:
-    """Return a history as a batch DataFrame."""
     if hasattr(history, "isStreaming"):
         if history.isStreaming:
             raise EventError(
@@ -113,9 +110,7 @@ def _by_type(session: SparkSession, history: Mapping[str, Any], source: SourceSc
     return read_dataframe(frames, time=source.time, order=source.order)[0]
 
 
-def _past_of_frame(
-    frame: DataFrame, workload: Workload, begin: float | None, complete: float | None, described: dict[str, object]
-) -> HistoryEvents:
+def _past_of_frame(frame: DataFrame, workload: Workload, begin: float | None, complete: float | None) -> HistoryEvents:
     source, shape = workload.source, workload.source.shape
     frame = _select_columns(frame, source)
     bad = is_without_time(shape, workload.types)
@@ -132,11 +127,10 @@ def _past_of_frame(
     extent = Extent(_find_newest_time(oldest, shape), _find_newest_time(newest, shape), rows[0].as_py())
     cut = compute_cut(extent, complete, workload)
     frame = frame.filter(bad | is_before(frame, end, shape, cut.at))
-    return HistoryEvents(frame, cut, described)
+    return HistoryEvents(frame, cut)
 
 
 def _select_columns(frame: DataFrame, source: SourceSchema) -> DataFrame:
-    """Select the columns of the stream and cast them to its types."""
     available = arrow_schema(frame.schema)
     _require_columns(available, source, (TYPE,) if source.by_type is not None else ())
     schema = spark_schema(source.arrow)
@@ -258,18 +252,16 @@ def _past_of_archive(session: SparkSession, archive: Archive, workload: Workload
             )
     complete = getattr(archive, "complete", None)
     until = None if complete is None else to_engine_time(complete, source.shape)
-    described = archive.describe()
     if isinstance(archive, FrameArchive):
-        return _past_of_frame(archive.frame, workload, begin, until, described)
+        return _past_of_frame(archive.frame, workload, begin, until)
     if isinstance(archive, TableArchive):
-        frame = _as_frame(session, archive.events, source)
-        return _past_of_frame(frame, workload, begin, until, described)
+        return _past_of_frame(_as_frame(session, archive.events, source), workload, begin, until)
     _require_columns(shape.arrow, source, ())
     cut = compute_cut(_extent(archive, source, begin), until, workload)
     read = ReadSlices(archive, source, workload.types, _pieces(archive, source, begin, cut))
     count = len(read.pieces)
     numbers = session.range(0, count, 1, count)
-    return HistoryEvents(numbers.mapInArrow(read, spark_schema(source.arrow)), cut, described)
+    return HistoryEvents(numbers.mapInArrow(read, spark_schema(source.arrow)), cut)
 
 
 def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Extent:

@@ -130,7 +130,7 @@ def _relevant(frame: DataFrame, chain: PipelinePlan, options: SourceOptions) -> 
 
 def _by_first_key(frame: DataFrame, chain: PipelinePlan) -> DataFrame:
     """Shuffle the events of the first stage by key; events of later stages go to any task."""
-    columns = key_columns(chain, 0)
+    columns = key_columns(chain)
     of_first_stage = build_stage_filter(chain.stages[0].reads, chain.source)
     if len(chain.stages) == 1 or of_first_stage is None:
         return frame.repartition(*columns) if columns else frame.repartition(1)
@@ -253,7 +253,6 @@ def _read_batches(batches: Iterable[pa.RecordBatch], chain: PipelinePlan) -> pa.
 def _match_stage(
     chain: PipelinePlan, number: int, events: pa.Table, layers: dict[str, pa.Table]
 ) -> Iterator[PackedTable]:
-    """Match the events of some key groups in a stage."""
     batch, key_group, key_groups = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,)), 0, 1
     if chain.spreads is not None:
         key_groups = chain.count_key_groups(number)
@@ -279,7 +278,6 @@ def _warn_of_dropped(dropped: int) -> None:
 
 
 def match_packed(chain: PipelinePlan, number: int, blobs: Iterable[bytes]) -> Iterator[PackedTable]:
-    """Match the packed input of a stage."""
     schema = get_input_schema(chain, number, (ARRIVAL,))
     events: list[pa.Table] = [create_empty_table(schema)]
     pieces: dict[str, list[pa.Table]] = {}

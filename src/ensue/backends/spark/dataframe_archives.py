@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive
+from ensue.archives.archive import Archive, ArchiveLayout, ArchiveRead, ArchiveRows, ReadOnlyArchive, describe_archive
 from ensue.archives.memory_archive import TableArchive
 from ensue.backends.spark.frames import WholeStreamWarning, get_column, spark_schema
 from ensue.backends.spark.frames import arrow_schema as _arrow_schema
@@ -43,22 +43,9 @@ class FrameArchive(ReadOnlyArchive):
     key: tuple[str, ...] = ()
     complete: object | None = None
 
-    def pinned(self) -> "FrameArchive":
-        """Return itself: Spark resolves its version when the DataFrame is computed."""
-        return self
-
     def describe(self) -> dict[str, object]:
         """Describe its columns; its content is unknown before it is computed."""
-        schema = self.shape.schema
-        return {
-            "kind": "frame",
-            "place": "DataFrame",
-            "version": None,
-            "time": [schema.start, schema.end],
-            "type": schema.type_column,
-            "key": list(self.key),
-            "order": list(schema.order),
-        }
+        return describe_archive(self, "frame", "DataFrame", None)
 
     def layout(self) -> ArchiveLayout:
         """Compute its time range in one pass."""
@@ -86,7 +73,6 @@ class FrameArchive(ReadOnlyArchive):
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of a batch DataFrame."""
     if frame.isStreaming:
         raise EventError(
             "a stream cannot be an archive: its events have not arrived yet\n"
@@ -105,7 +91,6 @@ def get_archives(chain: PipelinePlan) -> Mapping[str, Archive]:
 
 
 def reject_dataframe_archives(chain: PipelinePlan) -> None:
-    """Raise EventError if a stream joins a DataFrame archive."""
     for name, archive in get_archives(chain).items():
         if isinstance(archive, FrameArchive):
             raise EventError(

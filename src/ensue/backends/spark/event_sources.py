@@ -37,23 +37,21 @@ _SCALA = "2.13"
 
 
 def read_events(
-    session: SparkSession, path: str, form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> DataFrame:
-    """Read a file or folder of events; `form` is csv, tsv, json or parquet."""
-    if form != "parquet":
-        return read_text_events(session, [path], form, spelling)
-    with translate_errors(f"cannot read events from {path}: ", EventError):
-        return session.read.parquet(path)
-
-
-def read_text_events(
     session: SparkSession, paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
 ) -> DataFrame:
-    """Read text files with common column types."""
-    with translate_errors(f"cannot read events from {', '.join(paths)}: ", EventError):
+    """Read files or folders of events; `form` is csv, tsv, json or parquet.
+
+    Text files get common column types; of JSON, with one object a line, only times are converted.
+    """
+    named = ", ".join(paths)
+    with translate_errors(f"cannot read events from {named}: ", EventError):
+        if form == "parquet":
+            return session.read.parquet(*paths)
         if form == "json":
-            return read_json(session, paths, spelling)
-        return read_csv(session, paths, form, spelling)
+            return _infer_types(session.read.json(list(paths), mode="FAILFAST"), named, spelling, only_times=True)
+        frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
+        union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+        return _infer_types(union, named, spelling)
 
 
 # ------------------------------------------------------------------------- streams
@@ -68,17 +66,19 @@ def read_folder(
 ) -> DataFrame:
     """Stream the existing and future files of a folder; `form` is csv, tsv, json or parquet.
 
-    Without a schema the columns are inferred from the existing files.
+    Without a schema the columns are inferred from the existing files. A cell of another type is NULL.
     """
-    columns = schema or read_events(session, path, form, spelling).schema
+    columns = schema or read_events(session, [path], form, spelling).schema
     if schema is None and form != "parquet":
         # read times without a zone as UTC, as watermarks are
         columns = replace_types(columns, lambda f: isinstance(f.dataType, TimestampNTZType), TimestampType())
     with translate_errors(f"cannot read a stream from {path}: ", EventError):
         match form:
             case "csv" | "tsv":
-                separator = spelling.between(form)
-                return read_csv_stream(session, path, separator, columns, spelling)
+                text = replace_types(columns, lambda _: True, StringType())
+                options: dict[str, Any] = CSV_OPTIONS | {"sep": spelling.between(form), "multiLine": True}
+                frame = session.readStream.schema(text).csv(path, **options | {"mode": "PERMISSIVE"})
+                return cast_to_schema(frame, columns, spelling)
             case "json":
                 texts = replace_times_by_text(columns, spelling)
                 frame = session.readStream.schema(texts).json(path)
@@ -208,15 +208,6 @@ _FITTING = {CellTest.INTEGER: (CellKind.INTEGER,), CellTest.DATE: (CellKind.DATE
 _SAMPLE = 200
 
 
-def read_csv(
-    session: SparkSession, paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> DataFrame:
-    """Read CSV files, with column types inferred from the cells of all files."""
-    frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
-    union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    return _infer_types(union, ", ".join(paths), spelling)
-
-
 def _read_rows(session: SparkSession, path: str, separator: str, spelling: TextFileOptions) -> DataFrame:
     options: dict[str, Any] = CSV_OPTIONS | {"sep": separator, "multiLine": _has_multiline_cells(session, path)}
     first = session.read.csv(path, **(options | {"header": False})).head(1)
@@ -227,18 +218,17 @@ def _read_rows(session: SparkSession, path: str, separator: str, spelling: TextF
 
 
 def _infer_types(frame: DataFrame, path: str, spelling: TextFileOptions, *, only_times: bool = False) -> DataFrame:
-    """Convert the text columns to their inferred types."""
     frame = replace_null_words(frame, spelling)
     _require_texts(frame, path, spelling)
     formatted = _parse_formatted(frame, spelling)
     others = frame.select(*(get_column(n) for n in frame.columns if n not in formatted))
     column_kinds = infer_kinds(others, path) if others.columns else {}
     column_kinds = select_time_kinds(column_kinds) if only_times else column_kinds
-    return cast_columns(frame, column_kinds, formatted)
+    converted = {n: _cast(get_column(n), kind) for n, kind in column_kinds.items() if kind is not CellKind.TEXT}
+    return frame.withColumns(converted | formatted)
 
 
 def replace_null_words(frame: DataFrame, spelling: TextFileOptions) -> DataFrame:
-    """Replace the words for missing values by NULL."""
     if not spelling.nulls:
         return frame
     return frame.withColumns(
@@ -289,20 +279,6 @@ def parse_formatted_times(column: Column, spelling: TextFileOptions) -> Column:
     return _cast(to_iso_form(column, spelling.time_format), kind)
 
 
-def read_csv_stream(
-    session: SparkSession,
-    path: str,
-    separator: str,
-    schema: StructType,
-    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
-) -> DataFrame:
-    """Read existing and future CSV files of a folder; a cell of another type is NULL."""
-    text = replace_types(schema, lambda _: True, StringType())
-    options: dict[str, Any] = CSV_OPTIONS | {"sep": separator, "multiLine": True, "mode": "PERMISSIVE"}
-    frame = session.readStream.schema(text).csv(path, **options)
-    return cast_to_schema(frame, schema, spelling)
-
-
 def cast_to_schema(frame: DataFrame, schema: StructType, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> DataFrame:
     """Cast a frame to a schema; a text of another type becomes NULL."""
     frame = replace_null_words(frame, spelling)
@@ -342,7 +318,6 @@ def replace_times_by_text(schema: StructType, spelling: TextFileOptions) -> Stru
 
 
 def replace_types(schema: StructType, matches: Callable[[StructField], bool], type: DataType) -> StructType:
-    """Replace the types of the matching columns."""
     return StructType([StructField(f.name, type) if matches(f) else f for f in schema.fields])
 
 
@@ -353,16 +328,7 @@ def _has_multiline_cells(session: SparkSession, path: str) -> bool:
     return bool(session.read.text(path).where(quotes % 2 == 1).head(1))
 
 
-def read_json(
-    session: SparkSession, paths: Sequence[str], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> DataFrame:
-    """Read JSON files with one object a line. Of text columns, only times are converted."""
-    frame = session.read.json(list(paths), mode="FAILFAST")
-    return _infer_types(frame, ", ".join(paths), spelling, only_times=True)
-
-
 def infer_kinds(frame: DataFrame, path: str) -> dict[str, CellKind]:
-    """Infer the types of the text columns in one pass."""
     names = _texts(frame)
     # the first cells rule out most types, and each test of all cells costs
     first = frame.select(*map(get_column, names)).head(_SAMPLE) if names else []
@@ -395,14 +361,6 @@ def _kind(values: Mapping[str, Any], number: int, name: str, path: str) -> CellK
             "  hint: run without Spark, or write them as whole numbers"
         )
     return kind
-
-
-def cast_columns(
-    frame: DataFrame, kinds: Mapping[str, CellKind], parsed: Mapping[str, Column] | None = None
-) -> DataFrame:
-    """Cast text columns to their types; a cell of another type becomes NULL."""
-    converted = {n: _cast(get_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
-    return frame.withColumns(converted | dict(parsed or {}))
 
 
 def _cast(column: Column, kind: CellKind) -> Column:

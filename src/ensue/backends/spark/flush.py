@@ -81,7 +81,6 @@ def _finish_chain(chain: PipelinePlan, parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _find_operator(operator_by_job: Mapping[str, int], chain: PipelinePlan, number: int) -> int:
-    """Return the stateful operator that runs a stage."""
     operator = operator_by_job.get(_canonical(json.loads(chain.stage_text(number))))
     if operator is None:
         raise StateError(
@@ -109,7 +108,6 @@ def _require_all_key_groups(
 
 
 def read_job_text(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int) -> str:
-    """Read the job of a stateful operator as text."""
     with translate_errors(f"the state in the checkpoint {checkpoint.named} cannot be read: ", StateError):
         first = _state(session, checkpoint, operator, JOB).select("value.job").first()
     if first is None:
@@ -141,6 +139,9 @@ def _state(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int,
 
 def has_state(session: SparkSession, checkpoint: str) -> bool:
     """Whether an Ensue stream has finished a micro-batch, on any file system."""
+    folder = get_local_folder(session, checkpoint)
+    if folder is not None:
+        return has_commits(folder)
     try:
         return bool(_operators(session, make_readable(session, checkpoint)))
     except StateError:

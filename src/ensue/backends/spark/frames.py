@@ -64,7 +64,6 @@ _SIMPLE: list[tuple[type[spark.DataType], pa.DataType]] = [
 
 
 def to_arrow(kind: spark.DataType) -> pa.DataType:
-    """Return the Arrow type of a Spark column."""
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
@@ -83,12 +82,10 @@ def to_arrow(kind: spark.DataType) -> pa.DataType:
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
-    """Return the Arrow schema of a DataFrame."""
     return pa.schema([pa.field(f.name, to_arrow(f.dataType), f.nullable) for f in schema])
 
 
 def from_arrow(kind: pa.DataType) -> spark.DataType:
-    """Return the Spark type of a result column."""
     if pa.types.is_decimal(kind):
         return spark.DecimalType(kind.precision, kind.scale)
     if pa.types.is_map(kind):
@@ -106,12 +103,10 @@ def from_arrow(kind: pa.DataType) -> spark.DataType:
 
 
 def spark_schema(schema: pa.Schema) -> spark.StructType:
-    """Return the Spark schema of a result."""
     return spark.StructType([spark.StructField(f.name, from_arrow(f.type)) for f in schema])
 
 
 def get_session_zone(session: SparkSession) -> str:
-    """Return the time zone of a session's TIMESTAMP columns, such as Europe/Zurich."""
     return str(session.conf.get("spark.sql.session.timeZone"))
 
 
@@ -285,20 +280,12 @@ def build_stage_filter(reads: InputFilter, source: SourceSchema) -> Column | Non
     return condition
 
 
-def key_columns(chain: PipelinePlan, number: int) -> list[Column]:
-    """Return the key columns of a stage, ready for hashing."""
-    kinds, key = get_field_kinds(chain.source.arrow), chain.stages[number].reads.key
+def key_columns(chain: PipelinePlan) -> list[Column]:
+    """Return the key columns of the first stage, ready for hashing."""
+    kinds, key = get_field_kinds(chain.source.arrow), chain.stages[0].reads.key
     columns = {name: get_column(name) for name in key}
     zero = sql.lit(0.0)  # -0.0 equals 0.0, so their hashes must be equal
     return [c + zero if kinds[n] is ValueKind.FLOAT else c for n, c in columns.items()]
-
-
-def build_key_group_column(chain: PipelinePlan) -> Column:
-    """Return the key group of an event in the first stage, if Spark partitions the events."""
-    columns = key_columns(chain, 0)
-    if not chain.split_by_spark or not columns:
-        return sql.lit(0)
-    return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups)).cast("int")
 
 
 def select_input(
@@ -306,7 +293,9 @@ def select_input(
 ) -> DataFrame:
     """Select the relevant events with their key group, if Spark computes it, the bad ones, and `also`
     others, which only tell the time. `ahead` are those too far ahead of the clock."""
-    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
+    condition, columns, key_group = build_relevance_filter(chain), key_columns(chain), sql.lit(0)
+    if chain.split_by_spark and columns:
+        key_group = sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups))
     if condition is not None:
         kept = condition | is_without_time(chain.source.shape, chain.types)
         frame = frame.filter(kept if also is None else kept | also)
@@ -318,7 +307,6 @@ def select_input(
 
 
 def warn_of_whole_streams(workload: Workload) -> None:
-    """Warn of stages that run in a single task."""
     for chain in workload.chains:
         for stage in chain.stages:
             if stage.whole_stream is not None:

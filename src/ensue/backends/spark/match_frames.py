@@ -138,7 +138,6 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         return self
 
     def unpack(self, packed: DataFrame, name: Name) -> DataFrame:
-        """Unpack the matches of one query."""
         if name not in self.schemas:
             raise KeyError(name)
         number = list(self.schemas).index(name)
@@ -147,7 +146,6 @@ class SeveralMatches(Mapping[Name, DataFrame]):
         return matches if finished is None else build_result_frame(matches, finished)
 
     def late_events(self, packed: DataFrame) -> DataFrame:
-        """Unpack the late events."""
         assert self.late is not None
         return _unpack(packed.filter(sql.col("control") == str(Control.LATE)), self.late)
 

@@ -63,13 +63,11 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
 
 
 def collect(matches: "DataFrame") -> "pa.Table":
-    """Run the query and collect all matches."""
     with translate_errors("Spark could not finish: "):
         return matches.toArrow()
 
 
 def write_parquet(matches: "DataFrame", folder: str) -> None:
-    """Run the query and write all matches to a new folder of Parquet files."""
     with translate_errors("Spark could not finish: "):
         matches.write.parquet(normalize_path(folder))
 
@@ -147,7 +145,6 @@ def get_micro_batch() -> MicroBatch | None:
 
 
 def build_micro_batch_error() -> RunnerError:
-    """Build the error for a task that needs its micro-batch and does not know it."""
     return RunnerError(
         "this Spark does not tell its tasks which micro-batch they belong to, so they cannot "
         "agree on its subscriptions\n"

@@ -246,7 +246,6 @@ class KafkaTopic:
     options: dict[str, str] = field(default_factory=dict)
 
     def messages(self, matches: DataFrame) -> DataFrame:
-        """Convert matches to keys and values."""
         key: Column = sql.lit(None)
         if "match_id" in matches.columns:
             key = sql.concat_ws("/", *(sql.col(name) for name in get_identity_columns(matches)))

@@ -22,7 +22,6 @@ class Translation(NamedTuple):
 
 
 def translate_message(text: str) -> EnsueError | None:
-    """Translate a known message of Spark; None for an unknown one."""
     for pattern, error, message in _TRANSLATIONS:
         if found := re.search(pattern, text, re.DOTALL):
             if callable(message):
@@ -305,6 +304,5 @@ def translate_errors(beginning: str = "", kind: type[EnsueError] | None = None) 
 
 
 def get_stream_failure(query: Any) -> EnsueError | None:
-    """Return the error of a failed stream, else None."""
     error = query.exception()
     return None if error is None else translate_error(error)

@@ -34,7 +34,6 @@ _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 def run(
     query: SqlQuery, spark: "SparkSession", frames: "Mapping[str, DataFrame]", recognize: MatchClauseFunction
 ) -> "DataFrame":
-    """Build the lazy DataFrame of a query."""
     session = _Session(query, spark, frames)
     for clause in query.clauses:
         plain = query.plain_table(clause)
@@ -78,7 +77,6 @@ class _Session:
         self._used = {n: f for n, f in self._used.items() if n.lower() in query.names}
 
     def execute(self, sql: RewrittenSql, clause: MatchClause | None = None) -> "DataFrame":
-        """Build the DataFrame of the whole query, or of the input of a clause."""
         text, inserted = self._insert_frames(sql.text)
         try:
             frame = self._spark.sql(text, sql.values or None, **inserted)

@@ -13,9 +13,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark.archive_pins import pin_archives
+from ensue.backends.spark.archive_pins import get_own_archive, pin_archives
 from ensue.backends.spark.backfill import Backfill, build_backfill, require_no_history
-from ensue.backends.spark.flush import get_next_batch, remaining
+from ensue.backends.spark.flush import get_next_batch, has_state, remaining
 from ensue.backends.spark.frames import spark_schema
 from ensue.backends.spark.match_frames import (
     LATE_COLUMN,
@@ -40,7 +40,6 @@ from ensue.backends.spark.stream_folders import (
     StreamFolder,
     check_checkpoint,
     get_local_folder,
-    has_commits,
     name_folders,
     normalize_path,
     require_readable,
@@ -179,19 +178,19 @@ def wait_to_end(running: RunningStream, *, flush: bool = False, progress: bool =
         flush_stream(running)
 
 
-def flush_stream(begun: RunningStream) -> None:
-    """End the stream: deliver the matches that waited for more events or for time."""
+def flush_stream(begun: RunningStream) -> DataFrame | SeveralMatches | None:
+    """End the stream: deliver the matches that waited for more events or for time, and return them."""
     session, checkpoint = begun.matches.sparkSession, begun.checkpoint
-    folder = get_local_folder(session, checkpoint)
-    if folder is not None and not has_commits(folder):
-        if begun.past is None:
-            return  # there were no events
-        rest, number = begun.past.remaining(), 0
-    else:
+    if has_state(session, checkpoint):
         rest, number = remaining(session, checkpoint), get_next_batch(session, checkpoint)
+    elif begun.past is None:
+        return None  # there were no events
+    else:
+        rest, number = begun.past.remaining(), 0
     packed = rest.packed if isinstance(rest, SeveralMatches) else get_outer_query(begun.matches)(rest)
     with translate_errors():
         begun.deliver(packed, number)
+    return rest
 
 
 def start(
@@ -256,22 +255,22 @@ def start(
                 )
             sink.fit(session, columns[key])
     begun = STREAM_PLANS.get(matches, None)
-    plan, pin = begun, None
+    plan, writer_name = begun, None
     shed_sink = None if shed_to is None else _sink(shed_to, ParquetBatches)
     if writing is not None:
         plan = get_stream_plan(matches, "archive=")
     if plan is not None:
         with translate_errors("the archives of the stream cannot be opened: "):
-            pin = pin_archives(session, plan.workload, checkpoint_path, writing)
-        if pin.workload.archive_set.archives:
-            plan = replace(plan, workload=pin.workload)
+            workload, writer_name = pin_archives(session, plan.workload, checkpoint_path, writing)
+        if workload.archive_set.archives:
+            plan = replace(plan, workload=workload)
     if shed_sink is not None:
         require_load_shedding(get_stream_plan(matches, "shed_to=").workload)
     past = None
     if first is not None:
         plan = plan or get_stream_plan(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = build_backfill(first, plan, checkpoint_path, local_checkpoint)
+            past = build_backfill(first, plan, checkpoint_path)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
@@ -280,8 +279,8 @@ def start(
     if plan is not None and plan is not begun:
         stream = get_single_frame(build_frames(plan.workload, plan.packed))
     further: dict[Control, BatchStep] = {}
-    if pin is not None and pin.writer is not None:
-        further[Control.ARCHIVED] = make_archive_commit(pin.archive, pin.writer)
+    if plan is not None and writer_name is not None:
+        further[Control.ARCHIVED] = make_archive_commit(get_own_archive(plan.workload), writer_name)
     if plan is not None and shed_sink is not None:
         further[Control.SHED] = make_shed_delivery(plan.workload, shed_sink)
     if plan is not None and further:
@@ -331,7 +330,6 @@ def _folders(
 
 
 def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
-    """Return a sink; `folder` makes one of a path."""
     if isinstance(output, str | Path):
         return folder(str(output))
     if not callable(output):

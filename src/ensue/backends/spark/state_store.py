@@ -135,7 +135,6 @@ def build_message_row(through: int, message: Message) -> dict[str, Any]:
 
 
 def read_message(row: Mapping[str, Any]) -> Message:
-    """Read the message of a row."""
     if row["control"] is None:
         return PackedTable(row["stage"], row["key_group"], row["output"], row["blob"])
     return ControlMessage(row["stage"], row["key_group"], Control(row["control"]), row["blob"])

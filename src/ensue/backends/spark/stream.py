@@ -89,7 +89,6 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 
 def read(events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions) -> tuple[DataFrame, SourceSchema]:
-    """Read the events into one DataFrame, with their source schema."""
     frame, shape, options = read_frame(events, options)
     # NOT NULL holds for the source, not for the state of a checkpoint
     nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
@@ -102,7 +101,6 @@ def key_groups(frame: DataFrame, options: SourceOptions) -> int:
 
 
 def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
-    """Build a streaming DataFrame of matches for each output."""
     for output in workload.outputs:
         with name_query_in_errors(None if workload.is_single else output.name):
             if output.meaning is not None:
@@ -151,10 +149,11 @@ class StreamPlan:
                 first = None if past is None else past.initial(number, stage)
                 flow = flow.groupBy(chain.grouped_by).transformWithState(processor, FLOW, "append", "EventTime", first)
             flows.append(flow)
+        metric = METRIC_NAME if options.number == 1 else f"{METRIC_NAME}_{options.number}"  # of the streams of a query
         counters = [sql.sum(name).alias(name) for name in COUNTERS]
         if not is_calendar_time(shape):
             counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
-        flow = reduce(DataFrame.union, flows).observe(get_metric_name(options.number), *counters)
+        flow = reduce(DataFrame.union, flows).observe(metric, *counters)
         return select_results(flow, Control.LATE, Control.ARCHIVED, Control.SHED)
 
 
@@ -182,13 +181,7 @@ def _refuse_names(query: Query, frame: DataFrame) -> None:
         reject_case_conflicts(query, ("match_id", "start", "end", LATE_COLUMN))
 
 
-def get_metric_name(number: int) -> str:
-    """Return the metric name of the counters of one of the streams in a Spark query."""
-    return METRIC_NAME if number == 1 else f"{METRIC_NAME}_{number}"
-
-
 def is_ensue_metric(name: str) -> bool:
-    """Whether a metric holds counters of Ensue."""
     return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
 
 
@@ -389,7 +382,6 @@ def _route(chain: PipelinePlan, number: int, sent: Iterable[Message], sender: in
 
 
 def build_counter_row(chain: PipelinePlan, key_group: int, counters: TaskCounters) -> dict[str, Any]:
-    """Build the counter row of a key group."""
     mark = ControlMessage(len(chain.stages), key_group, Control.COUNTERS)
     return _row(0, mark, key_group) | asdict(counters)
 

@@ -206,7 +206,6 @@ def read_text_file(session: "SparkSession", place: str) -> str | None:
 
 
 def write_text_file(session: "SparkSession", place: str, text: str) -> None:
-    """Write a text file, replacing an existing one."""
     table = session.createDataFrame(pa.table({"value": [text]})).coalesce(1)
     table.write.mode("overwrite").text(place)
 

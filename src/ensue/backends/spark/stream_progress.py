@@ -1,6 +1,7 @@
 """Progress reports and totals of streams, load shedding reports, and the late-event listener."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -97,7 +98,6 @@ def get_progress(query: Any) -> list[BatchProgress]:
 
 
 def read_progress(progress: Any) -> BatchProgress:
-    """Convert a progress report of Spark."""
     observed = dict(progress["observedMetrics"] or {}).items()
     counter_rows: list[Mapping[str, Any]] = [_counts(row) for name, row in observed if is_ensue_metric(name)]
 
@@ -164,19 +164,7 @@ _REMEMBERED = 200  # micro-batches; the report of the newest one may still chang
 class StreamTotals:
     """The counters of all micro-batches so far, of which Spark keeps only the last 100."""
 
-    input_rows: int = 0
-    events: int = 0
-    late: int = 0
-    dropped: int = 0
-    ahead: int = 0
-    before_cut: int = 0
-    matches: int = 0
-    misses: int = 0
-    probes: int = 0
-    rows_read: int = 0
-    archived: int = 0
-    shed_events: int = 0
-    shed_keys: int = 0
+    counts: "Counter[str]" = field(default_factory=Counter)
     batches: int = 0
     last: BatchProgress | None = None
     watermark: datetime | int | None = None
@@ -187,9 +175,8 @@ class StreamTotals:
         new = [p for p in reports if self._counted.get(p.batch) != p]
         for report in new:
             before = self._counted.pop(report.batch, None)
-            for name in _COUNTED_TOTALS:
-                change = getattr(report, name) - (getattr(before, name) if before else 0)
-                setattr(self, name, getattr(self, name) + change)
+            for name in (*_COUNTED, "input_rows"):
+                self.counts[name] += getattr(report, name) - (getattr(before, name) if before else 0)
             self.batches += before is None
             self._counted[report.batch] = report
             self.last = report
@@ -200,23 +187,19 @@ class StreamTotals:
 
     @property
     def line(self) -> str:
-        """The totals as a line of text."""
         if self.last is None:
             return "waiting for the first micro-batch"
-        counts = {"micro-batches": self.batches, "events": self.events, "matches": self.matches}
-        lost = {"late": self.late, "dropped": self.dropped, "too far ahead": self.ahead}
+        counts = {"micro-batches": self.batches, "events": self.counts["events"], "matches": self.counts["matches"]}
+        lost = {"late": self.counts["late"], "dropped": self.counts["dropped"], "too far ahead": self.counts["ahead"]}
         counts |= {name: count for name, count in lost.items() if count}
         text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         return f"{text}; last micro-batch took {self.last.seconds:,.1f} s"
 
 
-_COUNTED_TOTALS = {f.name for f in fields(StreamTotals)} & {*_COUNTED, "input_rows"}
-
 # ------------------------------------------------------------------------- load shedding
 
 
 def make_shed_delivery(workload: Workload, sink: Sink) -> BatchStep:
-    """Make the step that delivers the keys that were shed."""
     unpack = UnpackShed.from_workload(workload)
 
     def deliver_shed(batch: DataFrame, number: int) -> None:
@@ -227,7 +210,6 @@ def make_shed_delivery(workload: Workload, sink: Sink) -> BatchStep:
 
 
 def require_load_shedding(workload: Workload) -> None:
-    """Raise EventError if a stream does not shed load."""
     if workload.options.planning.limits.shed_ms is None:
         raise EventError(
             "shed_to= lists shed keys, but this stream does not shed load\n"
@@ -270,7 +252,6 @@ class StreamWarnings:
         self._issued: set[str] = set()
 
     def take_new(self, progress: BatchProgress) -> list[str]:
-        """Return the new warnings for a micro-batch."""
         warnings = {}
         if progress.ahead:
             warnings["ahead"] = (

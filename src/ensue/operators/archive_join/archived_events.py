@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.archives.archive import KEY, SINCE, UNTIL, Archive, ArchiveRead, ArchiveRows
-from ensue.archives.pruning import RowSelector
+from ensue.archives.pruning import RowSelector, compute_running_maximum
 from ensue.engine.state_format import deserialize_table, serialize_table
 from ensue.runtime.stage import ArchiveBatch, LookupCounters
 from ensue.runtime.tasks.watermark import is_calendar_time
@@ -81,11 +81,9 @@ class ArchiveRanges:
         if not len(order):
             return self.at(order)
         codes, since, until = codes[order], self.since[order], self.until[order]
-        first = np.ones(len(order), np.bool_)  # of its key
-        first[1:] = codes[1:] != codes[:-1]
-        reached = _running_max(until, first)
-        begins = first.copy()
-        begins[1:] |= since[1:] > reached[:-1]
+        reached = compute_running_maximum(codes, until)
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = (codes[1:] != codes[:-1]) | (since[1:] > reached[:-1])
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(order)) - 1
         keys = None if self.keys is None else self.keys.take(pa.array(order[starts]))
@@ -97,18 +95,6 @@ class ArchiveRanges:
         columns |= {SINCE: convert_bounds(self.since, time, unit, up=True)}
         columns |= {UNTIL: convert_bounds(self.until, time, unit, up=False)}
         return pa.table(columns)
-
-
-def _running_max(values: Times, first: npt.NDArray[np.bool_]) -> Times:
-    """Returns the running maximum, restarting at each `first`."""
-    result = values.copy()
-    step = 1
-    group = np.cumsum(first)
-    while step < len(values):  # doubling: each sees twice as far back as before
-        same = group[step:] == group[:-step]
-        result[step:] = np.where(same, np.maximum(result[step:], result[:-step]), result[step:])
-        step *= 2
-    return result
 
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -248,12 +248,13 @@ class ArchiveJoinStage(FinalStage):
 
 
 @dataclass(frozen=True)
-class ArchiveWriterStage:
+class ArchiveWriterStage(FinalStage):
     """A stage without lookups whose events are written to an archive."""
 
     inner: PipelineStage
     archive_set: ArchiveSet
     source: SourceSchema
+    outputs: tuple[OutputTable, ...]
 
     @property
     def archiving(self) -> ArchiveSink | None:
@@ -264,24 +265,8 @@ class ArchiveWriterStage:
         return self.inner.reads
 
     @property
-    def outputs(self) -> tuple[OutputTable, ...]:
-        return self.inner.outputs
-
-    @property
     def whole_stream(self) -> str | None:
         return self.inner.whole_stream
-
-    @property
-    def takes(self) -> Mapping[str, pa.Schema]:
-        return self.inner.takes
-
-    @property
-    def hold(self) -> int | float:
-        return self.inner.hold
-
-    @property
-    def arrival(self) -> tuple[str, ...]:
-        return self.inner.arrival
 
     @property
     def limits(self) -> Limits:
@@ -294,17 +279,8 @@ class ArchiveWriterStage:
         past = self.archive_set.open_archived_events(self.archive_set.own, unit)
         return ArchiveWriterMatcher(self.inner.matcher(key_group, key_groups), past, self.source)
 
-    def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:
-        return self.inner.table_matcher(key_group, key_groups)
-
-    def matches(self, found: Sequence[pa.Table]) -> int:
-        return self.inner.matches(found)
-
-    def iterate_outputs(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        return self.inner.iterate_outputs(found)
-
-    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        return self.inner.iterate_forwarded(found)
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        return self.inner.iterate_outputs(tables)
 
 
 class ArchiveWriterMatcher:
@@ -361,4 +337,4 @@ def add_archive_writer(
         return stages
     assert archive_set.own is not None
     own_archive = replace(archive_set.travelling, archives={archive_set.own: archive_set.archives[archive_set.own]})
-    return (ArchiveWriterStage(stage, own_archive, source),)
+    return (ArchiveWriterStage(stage, own_archive, source, stage.outputs),)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ensue.analyzer.join_checks import JoinKey, add_join_keys, check_archive_join, find_join_keys, is_single_event
 from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
-from ensue.archives.archive import Archive
 from ensue.engine.memory_budget import get_machine_memory
 from ensue.errors import ArchiveWarning, EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, RangeAnchor, RowPatternSide
@@ -61,7 +60,8 @@ def compile_archive_join(
         archived = compile_archived_side(by_key, join.query, archive.shape, planning)
         sides.append(archived.side)
         equal.append(tuple(map(_equal, usable)))
-        chosen = _choose_key(usable, archive)
+        # by which the archive is read: preferably its clustering key
+        chosen = next((key for key in usable if key.field in archive.key[:1]), next(iter(usable), None))
         own = join.archive == archive_set.own
         lookup = _lookup(join, archived, chosen, unit)
         if own and streaming and lookup.behind == math.inf:
@@ -152,11 +152,6 @@ def require_columns(archive_set: ArchiveSet, shape: StreamSchema) -> None:
 
 def _equal(key: JoinKey) -> KeyEquality:
     return KeyEquality(key.shown, key.live, key.field, key.same_field)
-
-
-def _choose_key(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
-    """Returns the key by which the archive is read: preferably its clustering key."""
-    return next((key for key in keys if key.field in archive.key[:1]), next(iter(keys), None))
 
 
 def _lookup(join: ArchiveJoin, archived: CompiledSide, key: JoinKey | None, unit: Unit) -> ArchiveLookup:
@@ -265,7 +260,6 @@ def _has_no_window(join: ArchiveJoin) -> bool:
 
 
 def convert_latency(latency: str | int | float | None, shape: StreamSchema, unit: Unit) -> float:
-    """Converts the latency of a call to the unit of times."""
     if latency is None:
         return 0
     numeric = shape.schema.time_kind.numeric

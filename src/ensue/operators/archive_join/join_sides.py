@@ -208,7 +208,6 @@ class CompiledRowPatternSide:
         return self.side.schema
 
     def convert_result(self, result: pa.Table) -> pa.Table:
-        """Converts the result of the clause to a table of matches."""
         schema = self.side.schema
         struct = schema.field(self.alias).type
         columns = [_plain(result.column(field.name), field.type) for field in struct]

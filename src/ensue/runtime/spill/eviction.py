@@ -141,7 +141,6 @@ class GapHistogram:
 
     @property
     def seen(self) -> npt.NDArray[np.bool_]:
-        """Which states have occurred."""
         return np.asarray((self.followed + self.waiting).sum(1) + self.lapsed > 0)
 
     @property

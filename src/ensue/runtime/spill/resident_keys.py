@@ -4,7 +4,6 @@ Keys that were restored at the same time have a matcher of their own: they are a
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.engine.memory_budget import Usage, get_machine_memory, sum_usage
-from ensue.options import Limits
+from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.runtime.stage import StageInput, StageMatcher
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Bools
@@ -95,12 +93,7 @@ class ResidentKeys:
     def nbytes(self) -> int:
         return self._bytes
 
-    def sort_by_key(self) -> npt.NDArray[np.int64]:
-        """The rows in the order of their keys."""
-        return np.argsort(self.codes, kind="stable").astype(np.int64, copy=False)
-
     def take_times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
-        """The times and types of some events."""
         schema = self._shape.schema
         names = dict.fromkeys((schema.start, schema.end, schema.type_column or schema.end))
         return take_rows(self.table.select(list(names)), places)
@@ -156,14 +149,6 @@ class WindowDeadlines:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBound:
-    """The limit of resident events."""
-
-    bytes: float
-    keys: int | None = None  # None: unlimited
-
-
-@dataclass(frozen=True, slots=True)
 class SpillCounters:
     """The spilled keys of a matcher."""
 
@@ -191,10 +176,6 @@ class SpillingState(Protocol):
 
 def get_spill_counters(matcher: object) -> SpillCounters:
     return matcher.spilled if isinstance(matcher, SpillingState) else SpillCounters()
-
-
-def get_memory_bound(limits: Limits) -> MemoryBound:
-    return MemoryBound(limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1))
 
 
 MAX_COHORTS = 6

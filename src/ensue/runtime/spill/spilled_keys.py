@@ -46,7 +46,6 @@ class SpillFile:
     checksum: int
 
     def to_list(self) -> list[Any]:
-        """The values in a saved state."""
         return [self.name, self.rows, self.bytes, self.checksum]
 
 
@@ -69,7 +68,6 @@ class SpillFolder:
         return self._path
 
     def write(self, table: pa.Table) -> SpillFile:
-        """Writes a new segment."""
         name = os.urandom(8).hex()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
@@ -211,7 +209,6 @@ class SpilledKeys:
 
     @property
     def rows(self) -> int:
-        """The number of spilled events."""
         return sum(p.rows for p in self._parts.values())
 
     @property
@@ -221,7 +218,6 @@ class SpilledKeys:
         return sum(sizes)
 
     def holds(self, codes: Codes) -> Bools:
-        """Which keys are spilled."""
         self._grow(int(codes.max(initial=-1)) + 1)
         return np.asarray(self._where[codes] >= 0, np.bool_)
 

@@ -7,6 +7,7 @@ before it is fed, so spilled keys are restored between pieces.
 """
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.engine.memory_budget import Usage
+from ensue.engine.memory_budget import Usage, get_machine_memory
 from ensue.errors import LimitError
 from ensue.options import EVICTION_POLICIES, Limits, format_size
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.spill import resident_keys
 from ensue.runtime.spill.eviction import EvictionPolicy, KeyStatistics, SpillUnit, get_spill_unit
 from ensue.runtime.spill.resident_keys import (
     KeyCohorts,
-    MemoryBound,
     ReplayableMatcher,
     ResidentKeys,
     SpillCounters,
@@ -66,7 +65,7 @@ class SpillingMatcher:
         shape: StreamSchema,
         reads: InputFilter,
         unit: SpillUnit,
-        bound: MemoryBound,
+        bound: float,
         evict: str = "need",
     ) -> None:
         self.unit, self.bound = unit, bound
@@ -110,9 +109,7 @@ class SpillingMatcher:
         if not count:
             return ()
         width = max(1.0, events.nbytes / count, self.usage.held_bytes / max(1, len(self._resident)))
-        size = int(min(max(FEW_ROWS, self.bound.bytes * PIECE / width), 1 << 20))
-        if self.bound.keys is not None:
-            size = max(1, self.bound.keys)
+        size = int(min(max(FEW_ROWS, self.bound * PIECE / width), 1 << 20))
         return [events.slice(k, size) for k in range(0, count, size)]
 
     def _feed_piece(self, piece: pa.Table, codes: Codes) -> list[Tables]:
@@ -124,7 +121,7 @@ class SpillingMatcher:
         self.misses += len(missing)
         found: list[Tables] = []
         restored = self._take_spilled(missing)
-        if self._would_exceed(piece.num_rows + len(restored[1]), codes):
+        if self._would_exceed(piece.num_rows + len(restored[1])):
             found += self._evict(np.unique(codes))
         if len(missing):
             self._resident.add(*restored)
@@ -199,14 +196,11 @@ class SpillingMatcher:
         if not len(codes):
             return []
         width = max(1.0, self._spilled.bytes / max(1, len(self._spilled)))
-        size = int(min(max(FEW_KEYS, self.bound.bytes * BATCH / width), 1 << 20))
+        size = int(min(max(FEW_KEYS, self.bound * BATCH / width), 1 << 20))
         return [codes[k : k + size] for k in range(0, len(codes), size)]
 
     def _exceeds_bound(self) -> bool:
-        keys = self.bound.keys
-        if self.usage.held_bytes > self.bound.bytes:
-            return True
-        return keys is not None and len(np.unique(self._resident.codes)) > keys
+        return self.usage.held_bytes > self.bound
 
     def _shrink(self) -> list[Tables]:
         """Evicts keys until the used memory is below the limit by a batch."""
@@ -216,23 +210,20 @@ class SpillingMatcher:
             self._forget_codes()
         return found
 
-    def _would_exceed(self, rows: int, codes: Codes) -> bool:
-        """Whether more events, with these keys among others, would exceed the limit."""
+    def _would_exceed(self, rows: int) -> bool:
+        """Whether more events would exceed the limit."""
         if self._unknown_before is not None or not len(self._resident):
             return False
-        keys, known = self.bound.keys, self._resident.codes
-        if keys is not None and len(np.union1d(known, codes)) > keys:
-            return True
         held = self.usage.held_bytes
-        self._incoming_bytes = 1.25 * rows * held / len(known)  # tables double
-        return held + self._incoming_bytes > self.bound.bytes
+        self._incoming_bytes = 1.25 * rows * held / len(self._resident)  # tables double
+        return held + self._incoming_bytes > self.bound
 
     def _evict(self, needed: Codes = NO_CODES) -> list[Tables]:
         """Spills the keys with the lowest scores, except those that are about to get events."""
         # matches that are decided are delivered before the state is dropped
         found = self._cohorts.on_watermark(self._now) if self._now is not None else []
         self._expire(every=True)
-        order = self._resident.sort_by_key()
+        order = np.argsort(self._resident.codes, kind="stable")
         codes = self._resident.codes[order]
         dropped = False
         if len(codes):
@@ -242,7 +233,7 @@ class SpillingMatcher:
             ranked = self._policy.rank(events, first, count, self._now)
             spared = np.isin(codes[first[ranked]], needed)
             ranked = ranked[~spared] if len(needed) else ranked[:-1]  # one key stays
-            surplus = self._count_surplus(len(first), len(needed))
+            surplus = self._count_surplus()
             enough = int(np.searchsorted(np.cumsum(count[ranked]), surplus)) + 1
             is_evicted = np.zeros(len(first), np.bool_)
             is_evicted[ranked[:enough]] = True
@@ -258,15 +249,11 @@ class SpillingMatcher:
         self._resident.sort()
         self._cohorts.rebuild(self._resident.table, self._now)
 
-    def _count_surplus(self, keys: int, incoming: int) -> float:
-        """The number of events to evict: a batch, or enough for the incoming keys."""
-        held, rows, most = self.usage.held_bytes, len(self._resident), self.bound.bytes
+    def _count_surplus(self) -> float:
+        """The number of events to evict: a batch, or enough for the incoming events."""
+        held, rows, most = self.usage.held_bytes, len(self._resident), self.bound
         target = max(0.0, min((1 - BATCH) * most, most - self._incoming_bytes))
-        surplus = rows * (1 - target / held) if held > target else 0.0
-        if self.bound.keys is not None:
-            left = max(0.0, min((1 - BATCH) * self.bound.keys, self.bound.keys - incoming))
-            surplus = max(surplus, rows * (1 - left / keys))
-        return surplus
+        return rows * (1 - target / held) if held > target else 0.0
 
     def _spill_rows(self, rows: Codes) -> bool:
         """Writes the rows of keys, with the live rows of sparse segments, and drops the keys;
@@ -338,13 +325,13 @@ class SpillingMatcher:
         """Raises a LimitError if the largest key alone needs more than the limit."""
         largest = int(count.argmax())
         size = self.usage.held_bytes * float(count[largest]) / float(count.sum())
-        if size <= self.bound.bytes:
+        if size <= self.bound:
             return
         row = self._resident.table.select(list(self.unit.key)).slice(int(rows[largest]), 1)
         shown = ", ".join(f"{name} = {value!r}" for name, value in row.to_pylist()[0].items())
         raise LimitError(
             f"one key alone needs {format_size(size)}, and ensue.Limits(memory=...) "
-            f"allows {format_size(self.bound.bytes)}: {shown}, with {int(count[largest]):,} events in the "
+            f"allows {format_size(self.bound)}: {shown}, with {int(count[largest]):,} events in the "
             "window\n"
             "  hint: allow more memory, shorten WITHIN, or leave out events that cannot match"
         )
@@ -357,7 +344,6 @@ class SpillingMatcher:
             self._unknown_before = None
 
     def _in_window(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which events are inside the window."""
         if self._now is None:
             return np.ones(len(times), np.bool_)
         return np.asarray(self._now - times <= self.unit.reach, np.bool_)
@@ -487,6 +473,6 @@ def create_spilling_matcher(
         queries[0].shape,
         reads,
         get_spill_unit(queries),
-        resident_keys.get_memory_bound(limits),
+        limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1),
         limits.evict or EVICTION_POLICIES[0],
     )
