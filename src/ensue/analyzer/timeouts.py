@@ -5,7 +5,7 @@ An order that was paid and not shipped within its window is a match of `SEQ(Orde
 with THEN, groups or alternatives the engine computes them directly (`Query.unfinished`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
@@ -317,7 +317,7 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
         pattern=Seq(tuple(parts)),
         where=tuple(where),
         after=None,
-        returns=_select_columns(query.returns, judge.bound),
+        returns=_select_columns(query, judge.bound),
         having=None,
         limit=None,
         choose=None,
@@ -325,11 +325,13 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
     )
 
 
-def _select_columns(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tuple[ReturnItem, ...]:
+def _select_columns(query: Query, bound: set[str]) -> tuple[ReturnItem, ...]:
     """Returns the columns that can be computed, and a flag: without one all would be returned."""
-    if not returns:
+    if not query.returns:
         return ()
-    computed = [r for r in returns if get_variables(r.expr) <= set(bound)]
+    computed = [r for r in query.returns if get_variables(r.expr) <= bound]
+    if query.all_events:  # the columns of events are named beside all those of RETURN
+        computed = [r if r in computed else replace(r, expr=Literal(None)) for r in query.returns]
     return (*computed, ReturnItem(Literal(True), TIMED_OUT))
 
 
