@@ -668,13 +668,8 @@ def _is_aggregated(query: Query) -> bool:
 
 def _runner(events: Any) -> "Backend":
     """Returns the backend for events of this kind."""
-    if not _is_spark(events):
-        from ensue.backends import local
-
-        return local
-    from ensue.backends.spark import batch, frames, stream
-
-    return stream if frames.is_streaming(events) else batch
+    backend: Backend = resolve_name(next(module for takes, module in BACKENDS if takes(events)))
+    return backend
 
 
 def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, Any] | None) -> "tuple[QuerySpec, ...]":
@@ -1331,6 +1326,22 @@ def _is_spark(events: object) -> bool:
     from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library
 
     return detect_library(events) is DataFrameLibrary.SPARK
+
+
+def _is_stream(events: object) -> bool:
+    if not _is_spark(events):
+        return False
+    from ensue.backends.spark.frames import is_streaming
+
+    return is_streaming(events)  # type: ignore[arg-type]
+
+
+# the kinds of events, and the modules that run queries over them
+BACKENDS: tuple[tuple[Callable[[object], bool], str], ...] = (
+    (_is_stream, "ensue.backends.spark.stream"),
+    (_is_spark, "ensue.backends.spark.batch"),
+    (lambda _: True, "ensue.backends.local"),
+)
 
 
 def _a_type(value: object) -> str:

@@ -326,12 +326,10 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
 
 
 def _select_columns(query: Query, bound: set[str]) -> tuple[ReturnItem, ...]:
-    """Returns the columns that can be computed, and a flag: without one all would be returned."""
+    """Returns the columns, NULL where they cannot be computed, and a flag."""
     if not query.returns:
         return ()
-    computed = [r for r in query.returns if get_variables(r.expr) <= bound]
-    if query.all_events:  # the columns of events are named beside all those of RETURN
-        computed = [r if r in computed else replace(r, expr=Literal(None)) for r in query.returns]
+    computed = [r if get_variables(r.expr) <= bound else replace(r, expr=Literal(None)) for r in query.returns]
     return (*computed, ReturnItem(Literal(True), TIMED_OUT))
 
 
