@@ -19,18 +19,26 @@ import pytest
 
 import ensue
 from ensue.errors import QueryError, SkipError
+from ensue.ir.selection import ByUnits
+from ensue.ir.subscription import Subscription
+from ensue.printing.opsl_printer import format_subscription
 from ensue.printing.sql_printer import format_clause
+from ensue.reference.subscription_matches import ReferenceStream, find_subscription_matches
 from ensue.runtime.query_kinds import find_kind
-from ensue.runtime.query_spec import open_archives
+from ensue.runtime.query_spec import QuerySpec, RunOptions, open_archives
+from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.tasks import task_state
+from ensue.runtime.workload import Workload
 from ensue.vector.event_table import create_schema, get_end_times
 from support.combinations import PARTS, Example, iterate_pairs
+from support.fleets import random_events as subscribed_events
 from support.key_groups import Stream, delayed, workload_of
 from support.live import fed, rows
 from support.pipelines import TYPED, Call, judge, parsed, random_call, random_clause, run_on_table
 from support.row_patterns import recognized
 from support.seeds import THOROUGH, in_blocks
 from support.streams import PLAIN, random_events, random_slices
+from support.subscriptions import Bounds, random_subscription
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn
@@ -247,6 +255,66 @@ def test_sql_around_a_clause_reads_the_rows_that_the_clause_means(seeds):
         assert rows({0: ensue.sql(text, tables=tables)}) == rows({0: wanted}), (seed, text)
         matched += bool(meant.num_rows)
     assert matched >= len(seeds) / 4
+
+
+# -------------------------------------------------------------------------- subscriptions
+
+
+BOUNDED = Bounds(moments=False)
+OF_PATTERNS = (
+    "SEQ(E a, E+ b[]) WHERE [id] and a.v > 3 and b[i].v > 2 WITHIN 5",
+    "SEQ(E a, !E b, E c) WHERE [id] and a.v > 2 and b.v > 6 WITHIN 6",
+    "SEQ(E a, E b) WHERE skip_till_next_match(a, b) { a.v > b.v } WITHIN 4",
+)
+
+
+def random_set(random: Random) -> tuple[ensue.Subscriptions, dict[str, Subscription]]:
+    """Subscriptions in OPSL, and one that is a pattern."""
+    asked = ensue.Subscriptions(time="t", order="n", location=("px", "py"))
+    meant: dict[str, Subscription] = {}
+    for number in range(random.randint(1, 4)):
+        made = random_subscription(random, BOUNDED)
+        made = replace(made, within=made.within or ByUnits(6))
+        meant[f"s{number}"] = made
+        asked.add(f"s{number}", format_subscription(made))
+    asked.add("pattern", random.choice(OF_PATTERNS))
+    return asked, meant
+
+
+@pytest.mark.filterwarnings("ignore::ensue.SubscriptionWarning")
+@pytest.mark.parametrize("seeds", in_blocks(6, 49, 300))
+def test_sets_of_subscriptions_find_the_reference_on_every_runner(seeds):
+    matched = 0
+    for seed in seeds:
+        random = Random(seed)
+        asked, meant = random_set(random)
+        events = subscribed_events(random, 14)
+        corners = {e.position: ((float(random.randint(0, 10)), float(random.randint(0, 10))),) for e in events}
+        table = pa.table(
+            {"t": pa.array([e.end for e in events], pa.int64()), "n": [e.position for e in events]}
+            | {name: [e.values[name] for e in events] for name in ("id", "kind", "v")}
+            | {name: [corners[e.position][0][place] for e in events] for place, name in enumerate(("px", "py"))}
+        )
+        found = ensue.match(table, asked)
+        given = Counter((r["subscription"], tuple(m["n"] for m in r["members"])) for r in found.to_pylist())
+        reference = Counter(
+            (name, match.members)
+            for name, one in meant.items()
+            for match in find_subscription_matches(one, ReferenceStream(events, corners))
+        )
+        assert {k: n for k, n in given.items() if k[0] != "pattern"} == reference, seed
+        source = SourceSchema(table.schema, "t", order=("n",), location=("px", "py"))
+        live = fed(random_slices(random, table), asked, schema=table.schema, random=random, watermark=0)
+        assert rows(live) == rows({"": found}), seed
+        job = Workload((QuerySpec(asked.subscribed()),), source, RunOptions(streaming=True), random.randint(1, 3))
+        arriving, delay = delayed(random, table, job.source)
+        stream = Stream(job, delay, forget=lambda chance=random: chance.random() < 0.3)
+        for piece in random_slices(random, arriving):
+            stream.feed(piece)
+            stream.pause()
+        assert rows({"": stream.finish()}) == rows({"": found}), seed
+        matched += bool(reference) and bool(given.keys() - reference.keys())
+    assert matched >= len(seeds) / 3
 
 
 # ---------------------------------------------------------------------------------- Spark
