@@ -633,6 +633,7 @@ def _read_options(
 def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> None:
     """Raises a QueryError for what the queries of a call cannot return."""
     queries = [spec.query for spec in specs]
+    patterns = [query for query in queries if isinstance(query, Query)]
     _require(
         output.levels is None or any(isinstance(query, Hierarchy) for query in queries),
         "ensue.OutputOptions(levels=...) names definitions of the query, and this query has none",
@@ -644,7 +645,7 @@ def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> No
         "leave it out",
     )
     _require(
-        not (output.trace and any(isinstance(q, Query) and _is_aggregated(q) for q in queries)),
+        not (output.trace and any(is_summarized(q) or (q.whole and q.whole.grouped) for q in patterns)),
         "ensue.OutputOptions(trace=True) shows the events of a match, and COUNT(*), EXISTS, TOTAL and "
         "GROUP BY give no matches",
         "leave it out, or return the matches",
@@ -659,11 +660,6 @@ def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> No
 def _require(valid: bool, problem: str, hint: str) -> None:
     if not valid:
         raise QueryError(problem, hint=hint)
-
-
-def _is_aggregated(query: Query) -> bool:
-    """Whether its rows summarise several matches."""
-    return is_summarized(query) or (query.whole is not None and query.whole.grouped)
 
 
 def _runner(events: Any) -> "Backend":
@@ -1328,18 +1324,11 @@ def _is_spark(events: object) -> bool:
     return detect_library(events) is DataFrameLibrary.SPARK
 
 
-def _is_stream(events: object) -> bool:
-    if not _is_spark(events):
-        return False
-    from ensue.backends.spark.frames import is_streaming
-
-    return is_streaming(events)  # type: ignore[arg-type]
-
-
+_SPARK = "ensue.backends.spark"
 # the kinds of events, and the modules that run queries over them
-BACKENDS: tuple[tuple[Callable[[object], bool], str], ...] = (
-    (_is_stream, "ensue.backends.spark.stream"),
-    (_is_spark, "ensue.backends.spark.batch"),
+BACKENDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda e: _is_spark(e) and resolve_name(f"{_SPARK}.frames:is_streaming")(e), f"{_SPARK}.stream"),
+    (_is_spark, f"{_SPARK}.batch"),
     (lambda _: True, "ensue.backends.local"),
 )
 

@@ -40,8 +40,8 @@ def plan_operators(workload: "Workload") -> tuple[QueryOperator, ...]:
                 hint="leave out ids=False, and the column where you read the matches",
             )
     specs, finishing = split_result_modifiers(specs, emit_timeouts=options.output.emit_timeouts)
-    asked = replace(options.output, ids=True) if finishing else options.output  # ids order equal rows
-    workload = replace(workload, specs=tuple(specs), options=replace(options, output=asked))
+    wanted = replace(options.output, ids=True) if finishing else options.output  # ids order equal rows
+    workload = replace(workload, specs=tuple(specs), options=replace(options, output=wanted))
     by_kind = [(kind, [spec for spec in specs if find_kind(spec.query) is kind]) for kind in KINDS]
     works: list[QueryOperator] = []
     for kind, queries in by_kind:
