@@ -203,7 +203,7 @@ def test_what_is_refused_is_what_the_page_of_limits_says():
     assert not [(pair, why) for pair, example in others if (why := example.refused)]
 
 
-@pytest.mark.parametrize("seeds", in_blocks(20, 58, 600))
+@pytest.mark.parametrize("seeds", in_blocks(20, 43, 450))
 def test_random_queries_give_the_reference_on_every_runner(seeds, monkeypatch):
     report = Report()
     for seed in seeds:
@@ -232,7 +232,7 @@ AROUND = (
 )
 
 
-@pytest.mark.parametrize("seeds", in_blocks(12, 47, 200))
+@pytest.mark.parametrize("seeds", in_blocks(12, 36, 120))
 def test_sql_around_a_clause_reads_the_rows_that_the_clause_means(seeds):
     matched = 0
     for seed in seeds:
@@ -282,7 +282,7 @@ def random_set(random: Random) -> tuple[ensue.Subscriptions, dict[str, Subscript
 
 
 @pytest.mark.filterwarnings("ignore::ensue.SubscriptionWarning")
-@pytest.mark.parametrize("seeds", in_blocks(6, 49, 300))
+@pytest.mark.parametrize("seeds", in_blocks(6, 38, 120))
 def test_sets_of_subscriptions_find_the_reference_on_every_runner(seeds):
     matched = 0
     for seed in seeds:
