@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
@@ -619,6 +620,7 @@ def _read_options(
 def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> None:
     """Raises a QueryError for what the queries of a call cannot return."""
     queries = [spec.query for spec in specs]
+    patterns = [query for query in queries if isinstance(query, Query)]
     _require(
         output.levels is None or any(isinstance(query, Hierarchy) for query in queries),
         "ensue.OutputOptions(levels=...) names definitions of the query, and this query has none",
@@ -630,8 +632,7 @@ def _require_possible(output: OutputOptions, specs: "Sequence[QuerySpec]") -> No
         "leave it out",
     )
     _require(
-        not output.trace
-        or not any(isinstance(q, Query) and (is_summarized(q) or (q.whole and q.whole.grouped)) for q in queries),
+        not (output.trace and any(is_summarized(q) or (q.whole and q.whole.grouped) for q in patterns)),
         "ensue.OutputOptions(trace=True) shows the events of a match, and COUNT(*), EXISTS, TOTAL and "
         "GROUP BY give no matches",
         "leave it out, or return the matches",
@@ -650,13 +651,8 @@ def _require(valid: bool, problem: str, hint: str) -> None:
 
 def _runner(events: Any) -> "Backend":
     """Returns the backend for events of this kind."""
-    if not _is_spark(events):
-        from ensue.backends import local
-
-        return local
-    from ensue.backends.spark import batch, frames, stream
-
-    return stream if frames.is_streaming(events) else batch
+    backend: Backend = resolve_name(next(module for takes, module in BACKENDS if takes(events)))
+    return backend
 
 
 def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, Any] | None) -> "tuple[QuerySpec, ...]":
@@ -1301,6 +1297,15 @@ def _is_spark(events: object) -> bool:
     from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library
 
     return detect_library(events) is DataFrameLibrary.SPARK
+
+
+_SPARK = "ensue.backends.spark"
+# the kinds of events, and the modules that run queries over them
+BACKENDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda e: _is_spark(e) and resolve_name(f"{_SPARK}.frames:is_streaming")(e), f"{_SPARK}.stream"),
+    (_is_spark, f"{_SPARK}.batch"),
+    (lambda _: True, "ensue.backends.local"),
+)
 
 
 def _a_type(value: object) -> str:

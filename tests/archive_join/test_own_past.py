@@ -47,6 +47,13 @@ def test_another_time_column():
         match(events(4, u=[4]), events(1, u=[1]), past_time="u")
 
 
+def test_a_clause_over_rows_looks_into_no_archive():
+    clause = "MATCH_RECOGNIZE (ORDER BY t MEASURES a.t AS at PATTERN (a) DEFINE a AS a.t > 1)"
+    past = ensue.Archives({"old": ensue.archive(events(1), time="t", type="type", key="k")}, own="old")
+    with pytest.raises(ensue.QueryError, match="archives= cannot be combined with MATCH_RECOGNIZE"):
+        ensue.match(events(4), clause, archives=past)
+
+
 def test_an_archive_that_is_not_given():
     with pytest.raises(ensue.EventError, match="own='new' is none of the archives"):
         ensue.match(events(1), QUERY, time="t", type="type", archives=ensue.Archives({}, own="new"))

@@ -7,12 +7,11 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue import reference as semantics
 from ensue.errors import EventError, QueryError
 from ensue.planner.access_paths import ACCESSES
 from ensue.runtime.query_spec import open_archives
 from ensue.runtime.tasks import task_state as key_group_state
-from support.archive_joins import Story, random_story, random_try
+from support.archive_joins import Story, judged_rows, random_story, random_try, shown_rows
 from support.key_groups import Stream, delayed, workload_of
 from support.seeds import of_round
 from support.streams import random_nature, random_slices
@@ -38,41 +37,13 @@ def found_by(story: Story, access: str | None, **options: object) -> pa.Table:
     )  # fmt: skip
 
 
-def judged(story: Story) -> Counter:
-    """The rows that the query means, as their columns say them."""
-    returns = story.archive_join.returns
-    if not returns:
-        return Counter(map(_plain, story.written()))
-    return Counter(
-        _plain({r.name: [semantics.compute_value(r.expr, row.binding)] for r in returns}) for row in story.rows
-    )
-
-
-def told(story: Story, found: pa.Table) -> Counter:
-    if story.archive_join.returns:
-        names = [r.name for r in story.archive_join.returns]
-        return Counter(_plain({n: [row[n]] for n in names}) for row in found.to_pylist())
-    names = [n for n in found.column_names if n not in ("match_id", "start", "end")]
-    return Counter(
-        _plain({n: [e["row"] for e in _events(row[n])] for n in names if _events(row[n])}) for row in found.to_pylist()
-    )
-
-
-def _events(value: object) -> list[dict]:
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _plain(row: dict) -> str:
-    return repr(sorted((name, values) for name, values in row.items()))  # NaN is like NaN
-
-
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("start", range(0, SEEDS, 20))
 def test_every_access_finds_what_the_query_means(start):
     ways = Counter()
     for seed in of_round(start // 20, 20):
         story = random_story(Random(seed))
-        wanted = judged(story)
+        wanted = judged_rows(story)
         ids = None
         for access in ACCESSES:
             try:
@@ -81,7 +52,7 @@ def test_every_access_finds_what_the_query_means(start):
                 if "impossible here" not in str(error):
                     raise
                 continue
-            assert told(story, found) == wanted, f"seed {seed}, {access}: {story.text}"
+            assert shown_rows(story.archive_join, found) == wanted, f"seed {seed}, {access}: {story.text}"
             own = Counter(found["match_id"].to_pylist())
             assert ids is None or own == ids, f"seed {seed}, {access}: {story.text}"
             ids = own
@@ -127,7 +98,7 @@ def test_a_negation_at_the_end_of_what_is_kept(seed, access):
     except EventError as error:
         assert "impossible here" in str(error)  # noqa: PT017
         return
-    assert told(story, found) == judged(story)
+    assert shown_rows(story.archive_join, found) == judged_rows(story)
 
 
 @pytest.mark.first_rounds(1)
@@ -147,6 +118,6 @@ def test_a_stream_finds_the_same_however_it_is_cut(start, monkeypatch):
                 continue
             except QueryError:
                 continue  # streams need WITHIN
-            assert told(story, found) == judged(story), f"seed {seed}, {access}: {story.text}"
+            assert shown_rows(story.archive_join, found) == judged_rows(story), f"seed {seed}, {access}: {story.text}"
             streams += 1
     assert streams > 15

@@ -123,6 +123,8 @@ def test_it_can_be_left_out_on_spark(spark):
         ("EVENT P AS SEQ(A a, B b) RETURN a.k AS k; SEQ(P p, C c)", {"levels": "all"}),
         ("MATCH_RECOGNIZE (ORDER BY at MEASURES a.x AS x PATTERN (a b) DEFINE b AS b.x > a.x)", {}),
         ("SEQ(A a, B b) RETURN a.k AS match_id", {}),
+        ("SEQ(A a, B b) ORDER BY b.at DESC", {}),
+        ("SEQ(A a, B b) RETURN a.k AS match_id FETCH FIRST 2 ROWS ONLY", {}),
     ],
 )
 def test_it_can_be_left_out_of_any_result(query, options):
@@ -134,6 +136,25 @@ def test_it_can_be_left_out_of_any_result(query, options):
         assert one.num_rows
         own = "AS match_id" in str(query)
         assert other.equals(one if own else one.drop_columns(["match_id"]))
+
+
+def test_groups_do_not_need_it():
+    for query in (
+        "SEQ(A a, B b) RETURN TOTAL COUNT(*) AS n",
+        "SEQ(A a, B b) RETURN a.k AS k, max(b.at) AS t GROUP BY k",
+    ):
+        whole = ensue.match(EVENTS, query, time="at", type="type")
+        assert ensue.match(EVENTS, query, time="at", type="type", options=ensue.OutputOptions(ids=False)).equals(whole)
+
+
+def test_a_query_that_needs_none_of_its_definitions_has_the_same_ids_beside_others():
+    pair = "EVENT Pair AS SEQ(A a, B b) RETURN a.k AS k; "
+    texts = {"plain": "SEQ(A a, C c)", "unused": f"{pair}SEQ(A a, C c)", "other": f"{pair}SEQ(Pair p, C c)"}
+    found = ensue.match(EVENTS, texts, time="at", type="type")
+    assert (
+        sorted(found["unused"]["match_id"].to_pylist()) == ids(EVENTS, texts["plain"]) == ids(EVENTS, texts["unused"])
+    )
+    assert found["plain"].num_rows == 3
 
 
 def test_a_live_matcher_does_not_need_it():

@@ -127,6 +127,31 @@ def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
         HierarchyMatcher(compile_hierarchy(hierarchy, shape, emit_timeouts=True)).restore(without.snapshot())
 
 
+@pytest.mark.parametrize("returned", ["", "p.x AS v ", "p.x AS x "])
+def test_rows_of_all_events_show_what_timed_out_as_those_of_a_pattern_do(returned):
+    events = pa.table({"t": [1, 2, 20], "type": list("ABA"), "x": [1, 2, 5]})
+    options = {"time": "t", "type": "type", "options": ensue.OutputOptions(emit_timeouts=True)}
+    query = f"SEQ(A a, {{}} p) WITHIN 5 RETURN {returned}ALL EVENTS"
+    plain = ensue.match(events, query.format("B"), **options)
+    text = "EVENT P AS SEQ(B b) RETURN b.x AS x; " + query.format("P")
+    over = ensue.match(events, text, **options)
+    own = "event_x" if "AS x" in returned else "x"
+    for found in (plain, over):
+        assert found["timed_out"].to_pylist() == [False, False, True]
+        assert found[own].to_pylist() == [1, 2, 5]
+        assert not returned or found[returned.split()[2]].to_pylist() == [2, 2, None]
+    live = ensue.live(text, schema=events.schema, **options)
+    pieces = [live.feed(events.slice(k, 1)) for k in range(3)]
+    assert pa.concat_tables([*pieces, live.finish()]).equals(over)
+
+
+def test_counts_do_not_time_out():
+    options = {"time": "t", "type": "type", "options": ensue.OutputOptions(emit_timeouts=True)}
+    for returned in ("COUNT(*) AS n", "EXISTS"):
+        with pytest.raises(QueryError, match=r"emit_timeouts cannot be combined with COUNT\(\*\) and EXISTS"):
+            ensue.match(events_of("T", [1]), f"{HOT} SEQ(Hot h, Stop s) WITHIN 9 RETURN {returned}", **options)
+
+
 # ----------------------------------------------------------------------------------- property
 
 

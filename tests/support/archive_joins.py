@@ -4,6 +4,7 @@ Every choice is taken from the generator that is passed in. A seeded one repeats
 Hypothesis supplies also shrinks it.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.parser.pattern_parser import parse_statement
-from ensue.reference import JoinedMatch, join_matches
+from ensue.reference import JoinedMatch, compute_value, join_matches
 from ensue.vector.event_table import StreamSchema, create_schema, sort_events
 from support.queries import Writer
 from support.streams import REAL, STAMPS, TYPES, WHOLE, Nature, random_events, random_nature
@@ -200,6 +201,33 @@ def _asked(random: Random, shown: list[Writer]) -> str:
     if random.random() < 0.15:
         text += f" LIMIT {random.choice((1, 2))}"
     return text
+
+
+def judged_rows(story: Story) -> Counter[str]:
+    """The rows that a query means, as its columns say them."""
+    returns = story.archive_join.returns
+    if not returns:
+        return Counter(map(_plain, story.written()))
+    return Counter(_plain({r.name: [compute_value(r.expr, row.binding)] for r in returns}) for row in story.rows)
+
+
+def shown_rows(query: ArchiveJoinQuery, found: pa.Table) -> Counter[str]:
+    """The rows that it has found, in the same form."""
+    if query.returns:
+        names = [r.name for r in query.returns]
+        return Counter(_plain({n: [row[n]] for n in names}) for row in found.to_pylist())
+    names = [n for n in found.column_names if n not in ("match_id", "start", "end")]
+    return Counter(
+        _plain({n: [e["row"] for e in _events(row[n])] for n in names if _events(row[n])}) for row in found.to_pylist()
+    )
+
+
+def _events(value: object) -> list[dict]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _plain(row: dict) -> str:
+    return repr(sorted((name, values) for name, values in row.items()))  # NaN is like NaN
 
 
 def stories() -> st.SearchStrategy[Story]:

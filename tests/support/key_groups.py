@@ -58,6 +58,7 @@ def workload_of(
     levels: Any = None,
     trace: bool = False,
     flat: bool = False,
+    ids: bool = True,
     deliver_late: bool = False,
     planning: PlannerOptions = DEFAULT_OPTIONS,
     streaming: bool = True,
@@ -75,7 +76,7 @@ def workload_of(
         asked = tuple(QuerySpec(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
     wishes = RunOptions(
         streaming=streaming, planning=planning,
-        output=OutputOptions(emit_timeouts=emit_timeouts, levels=levels, trace=trace, flat=flat),
+        output=OutputOptions(emit_timeouts=emit_timeouts, levels=levels, trace=trace, flat=flat, ids=ids),
     )  # fmt: skip
     source = SourceSchema(arrow, time, type, order, location, by_type, space)
     return Workload(asked, source, wishes, key_groups, deliver_late, archive_set)

@@ -5,7 +5,7 @@ An order that was paid and not shipped within its window is a match of `SEQ(Orde
 with THEN, groups or alternatives the engine computes them directly (`Query.unfinished`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
@@ -298,7 +298,7 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
         pattern=Seq(tuple(parts)),
         where=tuple(where),
         after=None,
-        returns=_select_columns(query.returns, judge.bound),
+        returns=_select_columns(query, judge.bound),
         having=None,
         limit=None,
         choose=None,
@@ -306,11 +306,12 @@ def _build_query(query: Query, state: _State, time: str) -> Query:
     )
 
 
-def _select_columns(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tuple[ReturnItem, ...]:
-    """Returns the columns that can be computed, and a flag: without one all would be returned."""
-    if not returns:
+def _select_columns(query: Query, bound: set[str]) -> tuple[ReturnItem, ...]:
+    """Returns the columns, NULL where they cannot be computed, and a flag."""
+    if not query.returns:
         return ()
-    computed = [r for r in returns if traversal.get_variables(r.expr) <= set(bound)]
+    get = traversal.get_variables
+    computed = [r if get(r.expr) <= bound else replace(r, expr=Literal(None)) for r in query.returns]
     return (*computed, ReturnItem(Literal(True), TIMED_OUT))
 
 

@@ -99,6 +99,8 @@ class OutputTable:
 
     def leave_out_ids(self) -> "OutputTable":
         """The same table without the ids of matches, unless it has none."""
+        if self.finishing is not None:  # it sorts by them
+            return replace(self, finishing=replace(self.finishing, hidden=(*self.finishing.hidden, MATCH_ID)))
         own = set() if self.meaning is None else get_named_columns(self.meaning)
         if MATCH_ID not in self.schema.names or MATCH_ID in own:
             return self

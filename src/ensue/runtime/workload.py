@@ -44,15 +44,15 @@ def plan_operators(workload: "Workload") -> tuple[QueryOperator, ...]:
                 hint="leave out ids=False, and the column where you read the matches",
             )
     specs, finishing = split_result_modifiers(specs, emit_timeouts=options.output.emit_timeouts)
-    if workload.archive_set.own is not None:
-        resolve_name(f"{OPERATORS}.archive_join.join_planner:require_columns")(
-            workload.archive_set, workload.source.shape
-        )
-    workload = replace(workload, specs=tuple(specs))
+    wanted = replace(options.output, ids=True) if finishing else options.output  # ids order equal rows
+    workload = replace(workload, specs=tuple(specs), options=replace(options, output=wanted))
     by_kind = [(kind, [spec for spec in specs if find_kind(spec.query) is kind]) for kind in KINDS]
     works: list[QueryOperator] = []
     for kind, queries in by_kind:
         works += resolve_name(kind.plan)(queries, workload) if queries else ()
+    if workload.archive_set.own is not None:
+        check_own = resolve_name(f"{OPERATORS}.archive_join.join_planner:require_columns")
+        check_own(workload.archive_set, workload.source.shape)
     planned = sorted((output for work in works for output in work.outputs), key=lambda output: output.query_number)
     last = {output.query_number: output for output in planned}  # that of the query itself
     delivered = {}
@@ -64,7 +64,8 @@ def plan_operators(workload: "Workload") -> tuple[QueryOperator, ...]:
 
 def _deliver(output: OutputTable, options: RunOptions) -> OutputTable:
     """An output in the form that the call asks for."""
-    output = output if options.output.ids else output.leave_out_ids()
+    if not options.output.ids:
+        output = output.leave_out_ids()
     output = output.flatten() if options.output.flat else output
     _ = output.finished  # raises before anything runs, if it cannot be sorted
     return output

@@ -153,9 +153,7 @@ class CompiledLayer:
 
     def convert_to_output(self, events: pa.Table) -> pa.Table:
         """Converts the layer's complex events to the delivered columns."""
-        if not returns_matches(self.layer.query):
-            return events
-        own = self.layer.fields
+        own = self.layer.fields if returns_matches(self.layer.query) else ()
         columns = []
         for name in self.result.names:
             if name == TIMED_OUT and self.timeouts is not None:

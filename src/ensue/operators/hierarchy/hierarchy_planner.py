@@ -166,7 +166,7 @@ def compile_layers(
         lower_rates = {name: rates[name] for name in layer.uses}
         statistics, events = derive_layer_statistics(planning.statistics, raw, lower_rates)
         identities[layer.name] = compute_fingerprint(layer.meaning)
-        if hierarchy.definitions:  # the identity covers the layers below
+        if layer.uses:  # the identity covers the layers below
             parts = [identities[name] for name in (layer.name, *layer.uses)]
             identities[layer.name] = blake2b(b"".join(parts), digest_size=16).digest()
         options = replace(planning, statistics=statistics)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ensue.analyzer.hierarchy_layers import END_TIME, MEMBERS, STANDARD_FIELDS, START_TIME, Layer, get_layer_column
 from ensue.analyzer.key_inference import add_equivalence
+from ensue.analyzer.output_mode import returns_matches
 from ensue.analyzer.timeouts import build_timeout_queries
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, get_pattern_types
 from ensue.ir.query import TIMED_OUT, Query
@@ -306,9 +307,10 @@ def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
 
 def plan_layer_timeouts(layer: Layer, checked: Query, compiled: CompiledQuery) -> tuple[Query, ...]:
     """Builds the queries that find the timed-out partial matches of a layer."""
-    shown = {get_layer_column(name) for name in layer.fields}
-    returns = tuple(r for r in checked.returns if r.name in shown)
-    keyed = add_plan_keys(replace(checked, returns=returns), compiled)
+    if returns_matches(checked):
+        shown = {get_layer_column(name) for name in layer.fields}
+        checked = replace(checked, returns=tuple(r for r in checked.returns if r.name in shown))
+    keyed = add_plan_keys(checked, compiled)
     return build_timeout_queries(keyed, LAST_POSITION)
 
 
@@ -341,10 +343,12 @@ def add_timeout_flag(result: pa.Schema, layer: Layer) -> pa.Schema:
 def project_timeouts(matches: pa.Table, layer: Layer, result: pa.Schema) -> pa.Table:
     """Converts timed-out partial matches to the delivered columns; missing values are NULL."""
     matches = fold_members(matches)
-    columns = []
+    columns, own = [], layer.fields if returns_matches(layer.query) else ()
     for field in result:
-        name = get_layer_column(field.name) if field.name in layer.fields else field.name
-        if name not in matches.column_names:
+        name = get_layer_column(field.name) if field.name in own else field.name
+        if field.name == TIMED_OUT and field.name not in layer.fields:
+            columns.append(pa.repeat(pa.scalar(True), matches.num_rows))
+        elif name not in matches.column_names:
             columns.append(pa.nulls(matches.num_rows, field.type))
         elif field.name == MEMBERS and MEMBERS not in layer.fields:
             columns.append(_complete_members(matches.column(name).combine_chunks(), field.type))
