@@ -307,7 +307,7 @@ def main() -> int:
     before = machine() | {p.__name__: p.__version__ for p in (pl, pd, duckdb)}
     reports = []
     for symbols, form, ordered in SETTINGS:
-        if symbols not in (options.symbols or [symbols]) or form not in (options.form or [form]):
+        if symbols not in (options.symbols or SYMBOLS[:1]) or form not in (options.form or FORMS):
             continue
         plain = events(options.events, symbols, options.seed)
         given = arranged(plain, ordered=ordered, form=form, seed=options.seed)
@@ -324,9 +324,12 @@ def main() -> int:
 
 
 def events(count: int, symbols: int, seed: int) -> pa.Table:
-    """Trades in the order of time; no two at the same."""
+    """Trades in the order of time, no two at the same; more symbols have more events in the same time."""
     table = trades(count, symbols, seed)
-    return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("ms", "UTC")))
+    if symbols <= SYMBOLS[0]:
+        return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("ms", "UTC")))
+    closer = pa.array(table["ts"].to_numpy() * (SYMBOLS[2] // symbols))  # microseconds, still different
+    return table.set_column(0, "ts", closer.cast(pa.timestamp("us", "UTC")))
 
 
 def arranged(table: pa.Table, *, ordered: bool, form: str, seed: int) -> pa.Table:
@@ -392,7 +395,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--passes", type=int, default=5)
-    only = "only this one (repeatable); results are then not written"
+    only = "this one (repeatable); results are then not written"
     parser.add_argument("--symbols", type=int, action="append", choices=SYMBOLS, help=only)
     parser.add_argument("--form", action="append", choices=FORMS, help=only)
     parser.add_argument("--question", action="append", choices=[q.name for q in QUESTIONS], help=only)
