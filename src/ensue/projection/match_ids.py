@@ -174,7 +174,7 @@ def _event_hashes(
     else:
         selected |= twins
     # hashing some rows too many is cheaper than taking rows
-    chosen = None if np.count_nonzero(selected) * 3 > len(selected) else np.flatnonzero(selected)
+    chosen = None if np.count_nonzero(selected) * 3 > 2 * len(selected) else np.flatnonzero(selected)
     some = hash_rows(events, columns, chosen)
     if known:
         alike = np.asarray(to_single_array(events.column(ORDINAL)))
