@@ -177,9 +177,8 @@ class TextCodes:
             self._place(size)
 
     def _place(self, size: int) -> None:
-        entries = int(self._state[_ENTRIES])
-        hashes, spare = np.empty(entries, np.uint64), np.empty(entries, np.uint64)
-        offsets, data = as_read_only(self._offsets[: entries + 1]), as_read_only(self._data)
+        hashes, spare = np.empty((2, int(self._state[_ENTRIES])), np.uint64)
+        offsets, data = as_read_only(self._offsets[: len(hashes) + 1]), as_read_only(self._data)
         hashing.hash_texts(offsets, data, hashing.EVERY_ROW, hashes, spare)
         self._slots = np.zeros(size, np.uint64)
         hashing.insert_texts(hashes, self._slots)

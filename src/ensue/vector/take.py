@@ -57,8 +57,7 @@ def take_values(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
     >>> take_values(pa.array(["x", "y"]), np.array([1, -1])).to_pylist()
     ['y', None]
     """
-    first = find_slice(rows, len(column))
-    if first is not None:
+    if (first := find_slice(rows, len(column))) is not None:
         part = column.slice(first, len(rows))
         return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
     bound = rows >= 0
