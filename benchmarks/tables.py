@@ -320,14 +320,15 @@ def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
     ways = ("ensue", "polars", "pandas", "duckdb")
     return Sheet(
         f"Compared with code written by hand, {_counted(reports)} events, milliseconds of processor time",
-        ("question", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue"),
+        ("question", "symbols", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue", "DuckDB / Ensue"),
         tuple(
             (
-                f"{r['question']}, {'dictionaries' if r['coded'] else 'plain strings'}"
-                + ("" if r["ordered"] else ", unsorted"),
+                f"{r['question']}, {r['form']}" + ("" if r["ordered"] else ", unsorted"),
+                f"{r.get('symbols', 1_000):,}",
                 f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
-                *(f"{r['cpu_seconds'][way] * 1e3:,.0f}" for way in ways),
+                *(f"{r['cpu_seconds'][way] * 1e3:,.0f}" if way in r["cpu_seconds"] else "-" for way in ways),
                 f"{r['ratio']['polars']:.1f}",
+                f"{r['ratio']['duckdb']:.1f}",
             )
             for r in reports
         ),

@@ -1,17 +1,19 @@
-"""A question in Ensue, and what one would write by hand: Polars, pandas, DuckDB.
+"""Questions in Ensue, and what one would write by hand: Polars, pandas, DuckDB.
 
-python -m benchmarks.peers.by_hand [--events 2000000] [--question NAME ...]
+python -m benchmarks.peers.by_hand [--events 2000000] [--question NAME ...] [--symbols 1000 ...] [--form FORM ...]
 
-Every A, the next B after it and the next C after that, of one symbol and in a window. Times are of
-the processor, all cores together, the best of several passes in turns; Ensue's kernel is compiled
-before. Matches are compared one by one, by the times of their events.
+Each question is asked of one symbol and within a minute. Times are of the processor, all cores
+together, the best of several passes in turns; Ensue's kernel is compiled before. Where there are
+several ways to write a question by hand, the fastest counts. Matches are compared one by one, by
+the times of their events.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,43 +33,53 @@ import ensue
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "by_hand.json"
 SECONDS = 60
+FORMS = ("strings", "dictionaries", "integers")  # of the symbols; types are dictionaries beside integers
+SYMBOLS = (1_000, 100_000, 1_000_000)
+SETTINGS = (  # symbols, their form, and whether the events are in order
+    *((SYMBOLS[0], form, ordered) for ordered in (True, False) for form in FORMS),
+    *((symbols, "strings", ordered) for symbols in SYMBOLS[1:] for ordered in (True, False)),
+    (SYMBOLS[2], "integers", True),
+)
 
 Report = dict[str, Any]
+Way = Callable[..., pa.Table]  # of the events, and whether they are in order
+Volumes = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which events may be the A, the B and the C of a match: those of a volume in a range."""
+    """A query, and the ways to write it by hand; the last name of a way tells ways of one library apart."""
 
     name: str
-    volumes: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    pattern: str
+    columns: str  # the names of the variables
+    by_hand: Mapping[str, Way] = field(hash=False)
+    conditions: tuple[str, ...] = ()
 
     @property
     def query(self) -> str:
         """The question in Ensue's language."""
-        conditions = [
-            f"{name}.volume BETWEEN {low} AND {high}" for name, (low, high) in zip("abc", self.volumes, strict=True)
-        ]
-        tested = [] if self == DENSE else conditions
-        return (
-            f"SEQ(A a, B b, C c) USING next WHERE {' AND '.join(['[symbol]', *tested])} "
-            f"WITHIN {SECONDS} seconds RETURN a.ts AS a, b.ts AS b, c.ts AS c"
-        )
+        where = " AND ".join(["[symbol]", *self.conditions])
+        returned = ", ".join(f"{name}.ts AS {name}" for name in self.columns)
+        return f"{self.pattern} WHERE {where} WITHIN {SECONDS} seconds RETURN {returned}"
 
 
-DENSE = Question("dense", ((0, 10_000),) * 3)
-SPARSE = Question("sparse", ((1_500, 2_000), (1_500, 2_000), (0, 500)))
-QUESTIONS = (SPARSE, DENSE)
+WINDOW = pl.duration(seconds=SECONDS)
 
 
-# --------------------------------------------------------------------------------- by hand
+def in_order(events: pl.DataFrame, ordered: bool) -> pl.LazyFrame:
+    """The events by time; Polars is told that they are sorted."""
+    return events.lazy().with_columns(pl.col("ts").set_sorted()) if ordered else events.lazy().sort("ts")
 
 
-def in_polars(events: pl.DataFrame, question: Question, *, ordered: bool) -> pa.Table:
+# --------------------------------------------------------------------------------- A, then B, then C
+
+
+def chain_in_polars(events: pl.DataFrame, volumes: Volumes, *, ordered: bool) -> pa.Table:
     """Rows that may matter, the next B and C filled in backwards, then looked up."""
     may = [
         (pl.col("type") == name) & pl.col("volume").is_between(low, high)
-        for name, (low, high) in zip("ABC", question.volumes, strict=True)
+        for name, (low, high) in zip("ABC", volumes, strict=True)
     ]
     rows = events.lazy() if ordered else events.lazy().sort("ts")
     rows = rows.filter(may[0] | may[1] | may[2]).select("ts", "type", "symbol")
@@ -78,17 +90,16 @@ def in_polars(events: pl.DataFrame, question: Question, *, ordered: bool) -> pa.
     times, next_c = filled["ts"], filled["C"]
     begins = filled.filter((pl.col("type") == "A") & pl.col("B").is_not_null())
     found = begins.select(a="ts", b=times.gather(begins["B"]), c=times.gather(next_c.gather(begins["B"])))
-    window = pl.duration(seconds=SECONDS)
-    return found.filter(pl.col("c") - pl.col("a") <= window).to_arrow()
+    return found.filter(pl.col("c") - pl.col("a") <= WINDOW).to_arrow()
 
 
-def in_pandas(events: pd.DataFrame, question: Question, *, ordered: bool) -> pa.Table:
+def chain_in_pandas(events: pd.DataFrame, volumes: Volumes, *, ordered: bool) -> pa.Table:
     """The same in pandas."""
     if not ordered:
         events = events.sort_values("ts", kind="stable")
     type_, volume = events["type"], events["volume"]
     kept = np.zeros(len(events), bool)
-    for name, (low, high) in zip("ABC", question.volumes, strict=True):
+    for name, (low, high) in zip("ABC", volumes, strict=True):
         kept |= ((type_ == name) & volume.between(low, high)).to_numpy()
     rows = events.loc[kept, ["ts", "type", "symbol"]].reset_index(drop=True)
     number = pd.Series(np.arange(len(rows)), dtype="float64")
@@ -109,14 +120,21 @@ def in_pandas(events: pd.DataFrame, question: Question, *, ordered: bool) -> pa.
     return pa.Table.from_pandas(found, preserve_index=False)
 
 
-def in_duckdb(events: pa.Table, question: Question, *, ordered: bool) -> pa.Table:  # noqa: ARG001
+def in_duckdb(text: str, events: pa.Table, *, ordered: bool) -> pa.Table:  # noqa: ARG001
+    """A statement over `events`."""
+    with duckdb.connect() as connection:
+        connection.register("events", events)
+        return connection.sql(text).to_arrow_table()
+
+
+def chain_in_sql(volumes: Volumes) -> str:
     """The same as windows of SQL: the first B that follows, with the first C that follows it."""
     may = [
         f"(type = '{name}' AND volume BETWEEN {low} AND {high})"
-        for name, (low, high) in zip("ABC", question.volumes, strict=True)
+        for name, (low, high) in zip("ABC", volumes, strict=True)
     ]
     rest = "PARTITION BY symbol ORDER BY ts ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING"
-    text = f"""
+    return f"""
         WITH kept AS (SELECT ts, type, symbol FROM events WHERE {" OR ".join(may)}),
         c_filled AS (
             SELECT *, min(ts) FILTER (type = 'C') OVER ({rest}) AS c FROM kept
@@ -131,18 +149,152 @@ def in_duckdb(events: pa.Table, question: Question, *, ordered: bool) -> pa.Tabl
         SELECT a, b, after.c AS c FROM b_filled
         WHERE type = 'A' AND after.c - a <= INTERVAL {SECONDS} SECONDS
     """
-    with duckdb.connect() as connection:
-        connection.register("events", events)
-        return connection.sql(text).to_arrow_table()
 
 
-def in_ensue(events: pa.Table, question: Question, *, ordered: bool) -> pa.Table:  # noqa: ARG001
-    """The question as it stands."""
-    return ensue.match(events, question.query, time="ts", type="type")
+def chain(name: str, volumes: Volumes, *, tested: bool) -> Question:
+    """Every A, the next B after it and the next C after that, of volumes in a range."""
+    ranges = zip("abc", volumes, strict=True)
+    return Question(
+        name, "SEQ(A a, B b, C c) USING next", "abc",
+        {
+            "polars": partial(chain_in_polars, volumes=volumes),
+            "pandas": partial(chain_in_pandas, volumes=volumes),
+            "duckdb": partial(in_duckdb, chain_in_sql(volumes)),
+        },
+        tuple(f"{v}.volume BETWEEN {low} AND {high}" for v, (low, high) in ranges) if tested else (),
+    )  # fmt: skip
 
 
-Way = Callable[..., pa.Table]
-WAYS: dict[str, Way] = {"polars": in_polars, "pandas": in_pandas, "duckdb": in_duckdb, "ensue": in_ensue}
+# --------------------------------------------------------------------------------- pairs and rows in a row
+
+
+def absence_filled_in_polars(events: pl.DataFrame, *, ordered: bool) -> pa.Table:
+    """The next B or C of each A is a B: its row, filled in backwards."""
+    rows = in_order(events, ordered).filter(pl.col("type").is_in(["A", "B", "C"])).select("ts", "type", "symbol")
+    starts = pl.col("type") == "A"
+    after = pl.when(~starts).then("row").backward_fill().over("symbol")
+    filled = rows.with_row_index("row").with_columns(after=after).collect()
+    begins = filled.filter(starts & pl.col("after").is_not_null())
+    found = begins.select(a="ts", b=filled["ts"].gather(begins["after"]), of=filled["type"].gather(begins["after"]))
+    return found.filter((pl.col("of") == "B") & (pl.col("b") - pl.col("a") <= WINDOW)).to_arrow()
+
+
+def absence_joined_in_polars(events: pl.DataFrame, *, ordered: bool) -> pa.Table:
+    """The same as a join with the next row in time."""
+    rows = in_order(events, ordered).select("ts", "type", "symbol")
+    others = rows.filter(pl.col("type").is_in(["B", "C"])).rename({"ts": "b", "type": "of"})
+    joined = rows.filter(pl.col("type") == "A").rename({"ts": "a"}).join_asof(
+        others, left_on="a", right_on="b", by="symbol", strategy="forward", check_sortedness=False,
+        allow_exact_matches=False,
+    )  # fmt: skip
+    return joined.filter((pl.col("of") == "B") & (pl.col("b") - pl.col("a") <= WINDOW)).collect().to_arrow()
+
+
+def last_filled_in_polars(events: pl.DataFrame, *, ordered: bool) -> pa.Table:
+    """The time of the last A, filled in forwards."""
+    rows = in_order(events, ordered).filter(pl.col("type").is_in(["A", "B"])).select("ts", "type", "symbol")
+    last = pl.when(pl.col("type") == "A").then("ts").forward_fill().over("symbol")
+    filled = rows.with_columns(a=last).filter(pl.col("type") == "B").rename({"ts": "b"})
+    return filled.filter(pl.col("b") - pl.col("a") <= WINDOW).collect().to_arrow()
+
+
+def last_joined_in_polars(events: pl.DataFrame, *, ordered: bool) -> pa.Table:
+    """The same as an asof join."""
+    rows = in_order(events, ordered).select("ts", "type", "symbol")
+    begins = rows.filter(pl.col("type") == "A").select("symbol", a="ts")
+    joined = rows.filter(pl.col("type") == "B").select("symbol", b="ts").join_asof(
+        begins, left_on="b", right_on="a", by="symbol", strategy="backward", check_sortedness=False,
+        allow_exact_matches=False,
+    )  # fmt: skip
+    return joined.filter(pl.col("b") - pl.col("a") <= WINDOW).collect().to_arrow()
+
+
+def row_shifted_in_polars(events: pl.DataFrame, *, ordered: bool) -> pa.Table:
+    """The types and times of the three rows before, of the same symbol."""
+    rows = in_order(events, ordered).select("ts", "type", "symbol")
+    starts = pl.col("type") == "A"
+    before = [starts.shift(n).over("symbol") for n in (1, 2, 3)]
+    times = [pl.col("ts").shift(n).over("symbol").alias(v) for v, n in (("a", 3), ("b", 2), ("c", 1))]
+    found = rows.select("ts", *times, hit=pl.all_horizontal(pl.col("type") == "B", *before)).filter("hit")
+    return found.rename({"ts": "d"}).filter(pl.col("d") - pl.col("a") <= WINDOW).collect().to_arrow()
+
+
+def row_sorted_in_polars(events: pl.DataFrame, *, ordered: bool) -> pa.Table:
+    """The same, of all rows in the order of their symbols."""
+    rows = in_order(events, ordered).select("ts", "type", "symbol").sort("symbol", maintain_order=True)
+    starts = pl.col("type") == "A"
+    hit = pl.all_horizontal(
+        pl.col("type") == "B", *(starts.shift(n) for n in (1, 2, 3)), pl.col("symbol") == pl.col("symbol").shift(3)
+    )
+    times = [pl.col("ts").shift(n).alias(v) for v, n in (("a", 3), ("b", 2), ("c", 1))]
+    found = rows.select("ts", *times, hit=hit).filter("hit").rename({"ts": "d"})
+    return found.filter(pl.col("d") - pl.col("a") <= WINDOW).collect().to_arrow()
+
+
+IN_TIME = f"INTERVAL {SECONDS} SECONDS"
+ABSENCE = f"""
+    WITH kept AS (SELECT ts, type, symbol FROM events WHERE type IN ('A', 'B', 'C')),
+    filled AS (
+        SELECT type, ts AS a, first_value(CASE WHEN type <> 'A' THEN struct_pack(ts, type) END IGNORE NULLS) OVER (
+            PARTITION BY symbol ORDER BY ts ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS after
+        FROM kept
+    )
+    SELECT a, after.ts AS b FROM filled WHERE type = 'A' AND after.type = 'B' AND after.ts - a <= {IN_TIME}
+"""
+ABSENCE_JOINED = f"""
+    SELECT l.ts AS a, r.ts AS b FROM (SELECT ts, symbol FROM events WHERE type = 'A') l
+    ASOF JOIN (SELECT ts, symbol, type FROM events WHERE type IN ('B', 'C')) r ON l.symbol = r.symbol AND l.ts < r.ts
+    WHERE r.type = 'B' AND r.ts - l.ts <= {IN_TIME}
+"""
+LAST = f"""
+    WITH kept AS (SELECT ts, type, symbol FROM events WHERE type IN ('A', 'B')),
+    filled AS (
+        SELECT type, ts AS b, max(CASE WHEN type = 'A' THEN ts END) OVER (
+            PARTITION BY symbol ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS a
+        FROM kept
+    )
+    SELECT a, b FROM filled WHERE type = 'B' AND b - a <= {IN_TIME}
+"""
+LAST_JOINED = f"""
+    SELECT r.ts AS a, l.ts AS b FROM (SELECT ts, symbol FROM events WHERE type = 'B') l
+    ASOF JOIN (SELECT ts, symbol FROM events WHERE type = 'A') r ON l.symbol = r.symbol AND l.ts > r.ts
+    WHERE l.ts - r.ts <= {IN_TIME}
+"""
+ROW = f"""
+    WITH shifted AS (
+        SELECT type, ts AS d, {", ".join(f"lag(ts, {n}) OVER w AS {v}" for v, n in zip("abc", (3, 2, 1), strict=True))},
+               {", ".join(f"lag(type, {n}) OVER w AS before{n}" for n in (1, 2, 3))}
+        FROM events WINDOW w AS (PARTITION BY symbol ORDER BY ts)
+    )
+    SELECT a, b, c, d FROM shifted
+    WHERE type = 'B' AND before1 = 'A' AND before2 = 'A' AND before3 = 'A' AND d - a <= {IN_TIME}
+"""
+
+QUESTIONS = (
+    chain("sparse", ((1_500, 2_000), (1_500, 2_000), (0, 500)), tested=True),
+    chain("dense", ((0, 10_000),) * 3, tested=False),
+    Question(
+        "A then B, no C between", "SEQ(A a, !C c, B b) USING next", "ab",
+        {
+            "polars": absence_filled_in_polars, "polars joined": absence_joined_in_polars,
+            "duckdb": partial(in_duckdb, ABSENCE), "duckdb joined": partial(in_duckdb, ABSENCE_JOINED),
+        },
+    ),
+    Question(
+        "last A before each B", "SEQ(A a, !A x, B b) USING any", "ab",
+        {
+            "polars": last_filled_in_polars, "polars joined": last_joined_in_polars,
+            "duckdb": partial(in_duckdb, LAST), "duckdb joined": partial(in_duckdb, LAST_JOINED),
+        },
+    ),
+    Question(
+        "three A in a row, then B", "SEQ(A a, A b, A c, B d) USING partition", "abcd",
+        {
+            "polars": row_shifted_in_polars, "polars sorted": row_sorted_in_polars,
+            "duckdb": partial(in_duckdb, ROW),
+        },
+    ),
+)  # fmt: skip
 
 
 # --------------------------------------------------------------------------------- measured
@@ -151,19 +303,20 @@ WAYS: dict[str, Way] = {"polars": in_polars, "pandas": in_pandas, "duckdb": in_d
 def main() -> int:
     """Asks all questions in all ways, writes the results; 1 if any matches differ."""
     options = _options()
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 140)
     before = machine() | {p.__name__: p.__version__ for p in (pl, pd, duckdb)}
-    plain = events(options.events, options.symbols, options.seed)
     reports = []
-    for question in QUESTIONS:
-        if options.question and question.name not in options.question:
+    for symbols, form, ordered in SETTINGS:
+        if symbols not in (options.symbols or SYMBOLS[:1]) or form not in (options.form or FORMS):
             continue
-        for ordered in (True, False):
-            for coded in (False, True):
-                given = arranged(plain, ordered=ordered, coded=coded, seed=options.seed)
-                reports.append(compare(question, given, options.passes, ordered=ordered, coded=coded))
+        plain = events(options.events, symbols, options.seed)
+        given = arranged(plain, ordered=ordered, form=form, seed=options.seed)
+        for question in QUESTIONS:
+            if question.name in (options.question or [question.name]):
+                reports.append(compare(question, given, options.passes, ordered=ordered, form=form))
+                reports[-1]["symbols"] = symbols
                 console.print(by_hand_sheet(reports[-1:]).markdown(), markup=False)
-    if not options.question:
+    if not (options.question or options.symbols or options.form):
         summary = {"machine": before, "options": vars(options), "questions": reports}
         RESULTS.write_text(json.dumps(summary, indent=2) + "\n")
     console.print(by_hand_sheet(reports).markdown(), markup=False)
@@ -171,37 +324,49 @@ def main() -> int:
 
 
 def events(count: int, symbols: int, seed: int) -> pa.Table:
-    """Trades in the order of time; no two at the same."""
+    """Trades in the order of time, no two at the same; more symbols have more events in the same time."""
     table = trades(count, symbols, seed)
-    return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("ms", "UTC")))
+    if symbols <= SYMBOLS[0]:
+        return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("ms", "UTC")))
+    closer = pa.array(table["ts"].to_numpy() * (SYMBOLS[2] // symbols))  # microseconds, still different
+    return table.set_column(0, "ts", closer.cast(pa.timestamp("us", "UTC")))
 
 
-def arranged(table: pa.Table, *, ordered: bool, coded: bool, seed: int) -> pa.Table:
-    """The events in the order of time or in any, texts as they are or as a dictionary."""
+def arranged(table: pa.Table, *, ordered: bool, form: str, seed: int) -> pa.Table:
+    """The events in the order of time or in any; texts as they are or as dictionaries, or numbers as symbols."""
     if not ordered:
         places = np.random.default_rng(seed).permutation(table.num_rows)
         table = table.take(pa.array(places)).combine_chunks()
-    if coded:
-        for name in ("type", "symbol"):
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, table.column(name).dictionary_encode())
+    for name in ("type", "symbol"):
+        column, place = table.column(name), table.column_names.index(name)
+        if form == "integers" and name == "symbol":
+            digits = pa.compute.utf8_slice_codeunits(column, 3)
+            table = table.set_column(place, name, digits.cast(pa.int64()))
+        elif form != "strings":
+            table = table.set_column(place, name, column.dictionary_encode())
     return table
 
 
-def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool, coded: bool) -> Report:
+def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool, form: str) -> Report:
     """One question in all ways, in turns; of each the pass with the least processor time."""
-    own: dict[str, Any] = {"polars": pl.from_arrow(events), "pandas": events.to_pandas()}
+    own: dict[str, Any] = {"polars": pl.from_arrow(events)}
+    if "pandas" in question.by_hand:
+        own["pandas"] = events.to_pandas()
+    ways: dict[str, Way] = {
+        **question.by_hand,
+        "ensue": lambda given, ordered: ensue.match(given, question.query, time="ts", type="type"),  # noqa: ARG005
+    }
     found: dict[str, pa.Table] = {}
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    seconds: dict[str, list[float]] = {}
     for turn in range(passes + 1):
-        for name, way in WAYS.items():
-            given = own.get(name, events)
+        for name, way in ways.items():
+            library = name.split()[0]
             clock = Clock()
             with clock:
-                result = way(given, question, ordered=ordered)
-            found[name] = result.select(["a", "b", "c"])
+                result = way(own.get(library, events), ordered=ordered)
+            found[name] = result.select(list(question.columns))
             if turn:  # the first compiles, and finds memory
-                seconds[name].append(clock.cpu_seconds)
+                seconds.setdefault(library, []).append(clock.cpu_seconds)
             del result
     expected = members(found["ensue"])
     best = {name: min(taken) for name, taken in seconds.items()}
@@ -209,7 +374,7 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
         "question": question.name,
         "query": question.query,
         "ordered": ordered,
-        "coded": coded,
+        "form": form,
         "events": events.num_rows,
         "matches": found["ensue"].num_rows,
         "same": all(np.array_equal(members(t), expected) for t in found.values()),
@@ -220,7 +385,7 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
 
 def members(found: pa.Table) -> Any:
     """The matches as numbers, in one order."""
-    columns = [found.column(n).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() for n in "abc"]
+    columns = [column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() for column in found.columns]
     rows = np.stack(columns, axis=1)
     return rows[np.lexsort(rows.T[::-1])]
 
@@ -228,13 +393,12 @@ def members(found: pa.Table) -> Any:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--symbols", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument(
-        "--question", action="append", choices=[q.name for q in QUESTIONS],
-        help="only this one (repeatable); results are then not written",
-    )  # fmt: skip
+    only = "this one (repeatable); results are then not written"
+    parser.add_argument("--symbols", type=int, action="append", choices=SYMBOLS, help=only)
+    parser.add_argument("--form", action="append", choices=FORMS, help=only)
+    parser.add_argument("--question", action="append", choices=[q.name for q in QUESTIONS], help=only)
     return parser.parse_args()
 
 

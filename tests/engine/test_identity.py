@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.projection.match_ids import compute_match_ids
+from ensue.projection.match_ids import compute_match_ids, find_equal_times, get_event_times, hash_rows
 from ensue.vector.match_rows import Matches
 from support.seeds import scaled
 
@@ -116,6 +116,27 @@ def test_different_events_have_different_ids(events, data):
     assert len(set(found)) == len(rows)
     everything = ids(table, {"a": range(len(events))})
     assert found == [everything[r] for r in rows]
+
+
+@given(st.lists(st.none() | st.text(max_size=12), min_size=1, max_size=20), st.integers(0, 5), st.data())
+@settings(max_examples=scaled(40), deadline=None)
+def test_rows_have_the_hashes_that_they_have_in_a_table_of_their_own(texts, before, data):
+    texts = [None, *texts, "", "twelve bytes"]
+    table = pa.table({"s": pa.array(["before"] * before + texts, pa.string()), "n": range(before + len(texts))})
+    table = table.slice(before)
+    rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=len(texts) - 1)))
+    columns = [("s", "s"), ("n", "n")]
+    found, wanted = hash_rows(table, columns, rows), hash_rows(table.take(pa.array(rows)), columns)
+    assert [h.tolist() for h in found] == [h.tolist() for h in wanted]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_in_the_unit_of_their_column_compare_as_before(unit):
+    times = pa.array([3, 4, 4, 9], pa.timestamp(unit))
+    table = pa.table({"t": times, "x": [1, 2, 2, 2]})
+    marks = find_equal_times(get_event_times(table, "t"), np.ones(4, np.bool_))
+    assert marks.tolist() == [False, True, True, False]
+    assert ids(table, {"a": [1, 2]})[0] != ids(table, {"a": [1, 2]})[1]
 
 
 def test_no_matches_have_no_ids():

@@ -31,7 +31,7 @@ def laid_out(words, lead=b"", wide=False):
 
 def hashed(words, **layout):
     high, low = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
-    hashing.hash_texts(*laid_out(words, **layout), high, low)
+    hashing.hash_texts(*laid_out(words, **layout), hashing.EVERY_ROW, high, low)
     return high, low
 
 

@@ -28,6 +28,8 @@ _S27, _S29, _S30, _S31, _S33, _S35 = (np.uint64(k) for k in (27, 29, 30, 31, 33,
 _B1, _B2, _B3, _B4, _B5, _B6, _B7 = (np.uint64(k) for k in range(1, 8))
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _LOWER = np.uint64(0xFFFFFFFF)
+EVERY_ROW = np.zeros(0, np.int64)
+EVERY_ROW.flags.writeable = False
 
 
 @kernel()
@@ -39,16 +41,18 @@ def mix_bits(word: np.uint64) -> np.uint64:
 
 
 @kernel()
-def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
-    """128-bit hashes of strings: row k has the bytes from `offsets[k]` up to `offsets[k + 1]`.
+def hash_texts(offsets: Ints, data: Bytes, rows: Ints, high: Words, low: Words) -> None:
+    """128-bit hashes of the strings in some rows, or in all: row k has the bytes from `offsets[k]` to `offsets[k + 1]`.
 
     Loading a word is written inline, because passing an array to a function counts references even
     if it is inlined.
     """
     size = np.int64(len(data))
-    for k in range(len(offsets) - 1):
-        at = np.int64(offsets[k])
-        end = np.int64(offsets[k + 1])
+    every = len(rows) == 0
+    for k in range(len(offsets) - 1 if every else len(rows)):
+        row = np.uint64(k if every else rows[k])
+        at = np.int64(offsets[row])
+        end = np.int64(offsets[row + _ONE])
         a = np.uint64(end - at) * _GOLDEN
         b = ~a
         while at < end:

@@ -21,6 +21,7 @@ from ensue.vector.arrow_numpy import (
     decode_text,
     floats,
     get_indices,
+    get_raw_values,
     integers,
     sorted_unique,
     text_parts,
@@ -173,7 +174,7 @@ def _event_hashes(
     else:
         selected |= twins
     # hashing some rows too many is cheaper than taking rows
-    chosen = None if np.count_nonzero(selected) * 3 > len(selected) else np.flatnonzero(selected)
+    chosen = None if np.count_nonzero(selected) * 3 > 2 * len(selected) else np.flatnonzero(selected)
     some = hash_rows(events, columns, chosen)
     if known:
         alike = np.asarray(to_single_array(events.column(ORDINAL)))
@@ -257,9 +258,11 @@ def find_equal_times(times: npt.NDArray[np.generic], selected: Bools) -> Bools:
 
 
 def get_event_times(events: pa.Table, end: str, unit: Unit | None = None) -> npt.NDArray[np.generic]:
-    """The times by which events are sorted."""
-    unit = time_unit(events.schema) if unit is None else unit
-    return np.asarray(from_arrow(events.column(end), unit, end).values)
+    """The times by which events are sorted; without a unit they may be in that of their column."""
+    column = events.column(end)
+    if unit is None and types.is_timestamp(column.type) and not column.null_count:
+        return get_raw_values(to_single_array(column), np.int64)
+    return np.asarray(from_arrow(column, unit or time_unit(events.schema), end).values)
 
 
 def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints | None = None) -> Pair:
@@ -275,14 +278,24 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints |
     high, low = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
     for field, column in columns:
         array = to_single_array(events.column(column))
+        some = valid = None
         if rows is not None and count != len(array):
-            array = to_single_array(take_values(array, rows))
+            if types.is_string(array.type):  # hashed where they are
+                some, known = rows, validity(array)
+                valid = None if known is None else known[rows]
+            else:
+                array = to_single_array(take_values(array, rows))
         kind = kind_of_arrow(array.type)
         if kind is ValueKind.NULL:
             continue
         own = compute_salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
-        for begin in range(0, len(array), _BLOCK):
-            _add(array.slice(begin, _BLOCK), kind, own, high[begin:], low[begin:])
+        for begin in range(0, count, _BLOCK):
+            totals, part = (high[begin:], low[begin:]), slice(begin, begin + _BLOCK)
+            if some is None:
+                _add(array.slice(begin, _BLOCK), kind, own, *totals)
+            else:
+                bound = to_kernel_validity(None if valid is None else valid[part])
+                hashing.add_column(*_hash_texts(array, some[part]), bound, *own, *totals)
     return high, low
 
 
@@ -356,8 +369,8 @@ def hash_words(words: Ints) -> Pair:
     return high, low
 
 
-def _hash_texts(texts: pa.Array) -> Pair:
-    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+def _hash_texts(texts: pa.Array, rows: Ints = hashing.EVERY_ROW) -> Pair:
+    high, low = np.empty((2, len(rows) or len(texts)), np.uint64)
     offsets, data = text_parts(texts)
-    hashing.hash_texts(as_read_only(offsets), as_read_only(data), high, low)
+    hashing.hash_texts(as_read_only(offsets), as_read_only(data), as_read_only(rows), high, low)
     return high, low

@@ -319,6 +319,9 @@ class ResultShape:
             parts = [take_values(gathered.column(field.variable, name), rows) for name in names]
         else:
             columns = self.whole_of[field.variable]
+            whole = gathered.slice_events(columns, self._event_type(field.variable), rows)
+            if whole is not None:
+                return whole
             parts = [take_values(gathered.get_column(column), rows) for _, column in columns]
         unbound = rows < 0
         mask = pa.array(unbound) if bool(unbound.any()) else None

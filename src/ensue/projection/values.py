@@ -18,7 +18,7 @@ from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
 from ensue.vector.evaluation import combine_validity, evaluate, round_duration
 from ensue.vector.match_rows import Matches
-from ensue.vector.take import combine_column, take_values
+from ensue.vector.take import combine_column, find_slice, take_values
 
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
 
@@ -52,12 +52,13 @@ class MatchValues:
         self.unit: Unit = time_unit(events.schema) if unit is None else unit
         self.columns = index_columns(columns_of)
         self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
+        self._structs: dict[tuple[tuple[str, str], ...], pa.StructArray] = {}
         self._vectors: dict[FieldRef | Aggregate, Vector] = {}
 
     def with_matches(self, matches: Matches) -> "MatchValues":
         """The same events for other matches."""
         other = MatchValues(matches, self.events, {}, self.results, self.unit)
-        other.columns, other._whole = self.columns, self._whole
+        other.columns, other._whole, other._structs = self.columns, self._whole, self._structs
         return other
 
     def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
@@ -74,6 +75,21 @@ class MatchValues:
         if column not in self._whole:
             self._whole[column] = combine_column(self.events, column)
         return self._whole[column]
+
+    def slice_events(
+        self, columns: Sequence[tuple[str, str]], type: pa.StructType, rows: Ints
+    ) -> pa.StructArray | None:
+        """Whole events at consecutive rows of a small table, which share its memory; None for other rows."""
+        first = find_slice(rows, self.events.num_rows)
+        if first is None:
+            return None
+        key = tuple(columns)
+        if key not in self._structs:
+            parts = [self.get_column(column) for _, column in key]
+            if any(isinstance(part, pa.ChunkedArray) for part in parts):
+                return None
+            self._structs[key] = pa.StructArray.from_arrays(parts, fields=list(type))
+        return self._structs[key].slice(first, len(rows))
 
     def add_column(self, column: str, values: pa.Array | pa.ChunkedArray) -> None:
         """Adds a column that is not in the events."""

@@ -138,7 +138,7 @@ class TextCodes:
         self._state[_NEXT] = self._counter.next
         for begin in range(0, rows, _BLOCK):
             block = offsets[begin : begin + _BLOCK + 1]
-            hashing.hash_texts(block, data, hashes, spare)
+            hashing.hash_texts(block, data, hashing.EVERY_ROW, hashes, spare)
             self._encode_some(hashes, block, data, known[begin:], out[begin : begin + _BLOCK])
         self._counter.next = int(self._state[_NEXT])
         return out
@@ -177,9 +177,9 @@ class TextCodes:
             self._place(size)
 
     def _place(self, size: int) -> None:
-        entries = int(self._state[_ENTRIES])
-        hashes, spare = np.empty(entries, np.uint64), np.empty(entries, np.uint64)
-        hashing.hash_texts(as_read_only(self._offsets[: entries + 1]), as_read_only(self._data), hashes, spare)
+        hashes, spare = np.empty((2, int(self._state[_ENTRIES])), np.uint64)
+        offsets, data = as_read_only(self._offsets[: len(hashes) + 1]), as_read_only(self._data)
+        hashing.hash_texts(offsets, data, hashing.EVERY_ROW, hashes, spare)
         self._slots = np.zeros(size, np.uint64)
         hashing.insert_texts(hashes, self._slots)
 

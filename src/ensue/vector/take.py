@@ -42,6 +42,14 @@ def take_rows(table: pa.Table, places: Ints) -> pa.Table:
         return pa.table(columns, schema=table.schema)
 
 
+def find_slice(rows: Ints, count: int) -> int | None:
+    """The first of consecutive rows out of a few, for which Arrow's take has a high fixed cost; else None."""
+    if not 0 < len(rows) <= count <= _FEW:
+        return None
+    first = int(rows[0])
+    return first if first >= 0 and rows.tolist() == list(range(first, first + len(rows))) else None
+
+
 def take_values(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
     """Select values by row; null where the row is -1.
 
@@ -49,11 +57,9 @@ def take_values(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
     >>> take_values(pa.array(["x", "y"]), np.array([1, -1])).to_pylist()
     ['y', None]
     """
-    if 0 < len(rows) <= len(column) <= _FEW:  # Arrow's take has a high fixed cost
-        first = int(rows[0])
-        if first >= 0 and rows.tolist() == list(range(first, first + len(rows))):
-            part = column.slice(first, len(rows))
-            return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+    if (first := find_slice(rows, len(column))) is not None:
+        part = column.slice(first, len(rows))
+        return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
     bound = rows >= 0
     places = fixed_array(pa.int64(), rows, None if bool(bound.all()) else bound)
     try:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.match_output import concat_matches
@@ -80,7 +81,7 @@ class SharedEngine:
         engine = self.engine
         return engine if isinstance(engine, Engine) and not engine.inner else None
 
-    @property
+    @cached_property
     def needs_every_event(self) -> bool:
         """Whether events without a role count, for contiguity or for a window of events."""
         if self._scanning is None:

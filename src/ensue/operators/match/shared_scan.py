@@ -150,6 +150,8 @@ class EventBlock:
 
     def _test_rows(self, test: RoleTest) -> Ints:
         rows = self.rows_of_type(test.key.type)
+        if rows is not None and not len(rows):
+            return rows
         passing: Bools | None = None
         for name, condition in zip(test.key.conditions, test.conditions, strict=True):
             holds = self._truth(test.key.type, name, condition)

@@ -78,7 +78,7 @@ def _hashes(array: pa.Array) -> Any:
     texts = decode_text(array)
     high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
     offsets, data = text_parts(texts)
-    hashing.hash_texts(offsets, data, high, low)
+    hashing.hash_texts(offsets, data, hashing.EVERY_ROW, high, low)
     return high.view(np.int64)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ensue.cached import cached_property
 from ensue.codegen.absence import InstanceStore, NestedMatches
 from ensue.codegen.kernel_inputs import (
     FREE,
@@ -218,7 +219,9 @@ class RunsState(InstanceState[RunsKernel]):
         count = arena.find_run_ends(tables["head"], tables["nxt"], tables["I"], *columns, self.get_used_rows("N"), ends)
         return ends[:count].T
 
-    def next_timer(self) -> float | None:
+    @cached_property
+    def _deadlines(self) -> list[tuple[str, int | float]]:
+        """How long after a time of theirs runs wait at most."""
         ends = []
         if self.waits and self.frame.window is not None and not self.frame.by_events:
             ends.append(("first", self.frame.window))
@@ -230,17 +233,24 @@ class RunsState(InstanceState[RunsKernel]):
         ]
         if pauses:
             ends.append(("last_end", min(pauses)))
-        waiting = self._live_runs(waiting=True) if ends else np.zeros(0, np.int64)
+        return ends
+
+    def next_timer(self) -> float | None:
+        waiting = self._live_runs(waiting=True) if self._deadlines else np.zeros(0, np.int64)
         if not len(waiting):
             return None
-        over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in ends]
+        over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in self._deadlines]
         return min(over)
+
+    @cached_property
+    def _greedy_states(self) -> list[int]:
+        automaton = self.source.automaton
+        return [s.number for s in automaton.states if automaton.is_ended_by_next_event(s)]
 
     @property
     def is_over(self) -> bool:
         """Whether a greedy loop at the end is over, as its partition has a later event."""
-        automaton = self.source.automaton
-        states = [s.number for s in automaton.states if automaton.is_ended_by_next_event(s)]
+        states = self._greedy_states
         if not states or not self.meta[LIVE]:
             return False
         tables, wholes = self.tables, self.source.registers.runs.wholes
