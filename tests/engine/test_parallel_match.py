@@ -14,7 +14,7 @@ from ensue.codegen import kernel_cache
 from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.operators.match import parallel_match
-from ensue.runtime import compiled_query
+from ensue.runtime import compiled_query, table_parts
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
@@ -34,7 +34,9 @@ PAIRS = "SEQ(A a, B b) USING next WHERE [k] WITHIN 50"
 def small_parts(monkeypatch):
     """Tables of a few events are matched in parts, too."""
     monkeypatch.setattr(compiled_query, "MANY_EVENTS", 1)
-    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
+    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2}.items():
+        monkeypatch.setattr(table_parts, name, size)
+    for name, size in {"SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
         monkeypatch.setattr(parallel_match, name, size)
 
 

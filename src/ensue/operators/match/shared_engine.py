@@ -295,7 +295,8 @@ class SharedTableMatcher:
 
     def _in_parts(self, keys: Sequence[str], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         """Runs the engines on groups of keys, in several threads."""
-        from ensue.operators.match.parallel_match import group_rows_by_key, merge_parts
+        from ensue.operators.match.parallel_match import merge_parts
+        from ensue.runtime.table_parts import group_rows_by_key
 
         _, schema = self.queries[0].physical
         read = set.union(*(set(find_used_columns(query.physical[0], schema)) for query in self.queries))
