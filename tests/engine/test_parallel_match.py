@@ -14,10 +14,10 @@ from ensue.codegen import kernel_cache
 from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.operators.match import parallel_match
-from ensue.runtime import compiled_query, table_parts
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
+from support.parts import make_parts_small, match
 from support.queries import random_query, random_repeats
 from support.seeds import of_round, some
 from support.streams import random_events, random_nature
@@ -33,20 +33,12 @@ PAIRS = "SEQ(A a, B b) USING next WHERE [k] WITHIN 50"
 @pytest.fixture
 def small_parts(monkeypatch):
     """Tables of a few events are matched in parts, too."""
-    monkeypatch.setattr(compiled_query, "MANY_EVENTS", 1)
-    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2}.items():
-        monkeypatch.setattr(table_parts, name, size)
-    for name, size in {"SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
-        monkeypatch.setattr(parallel_match, name, size)
+    make_parts_small(monkeypatch)
 
 
 @pytest.fixture
 def interpreted(monkeypatch):
     monkeypatch.setattr(kernel_cache, "interpreted", True)
-
-
-def match(events, query, threads, **options):
-    return ensue.match(events, query, options=ensue.Limits(threads=threads), **options)
 
 
 def make_events(count: int = 400, keys: int = 7) -> pa.Table:

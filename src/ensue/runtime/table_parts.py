@@ -1,6 +1,6 @@
 """The parts of a table that threads match: groups of events by the hash of their key, that fit into a cache."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,17 +25,26 @@ def count_parts(rows: int, threads: int) -> int:
 
 def group_rows_by_key(events: pa.Table, names: Sequence[str], threads: int) -> list[Ints]:
     """Returns the rows of a table in groups of about `PART`, by the hash of a key, ascending in each group."""
-    rows = events.num_rows
-    parts = count_parts(rows, threads)
+    parts = count_parts(events.num_rows, threads)
+
+    def assign(block: pa.Table) -> Ints:
+        return hash_keys(block, names, parts).astype(np.int64)
+
+    return group_rows(events, parts, threads, assign)
+
+
+def group_rows(events: pa.Table, parts: int, threads: int, assign: Callable[[pa.Table], Ints]) -> list[Ints]:
+    """Returns the rows of each part, ascending; `assign` has the parts of the rows of a block, -1 for none."""
 
     def group(begin: int) -> list[Ints]:
-        groups = hash_keys(events.slice(begin, BLOCK), names, parts)
-        order = sorting.stable_order(groups.astype(np.int64))
-        bounds = np.cumsum(np.bincount(groups, minlength=parts))
-        return np.split(order + begin, bounds[:-1])
+        numbers = assign(events.slice(begin, BLOCK))
+        order = sorting.stable_order(numbers)
+        ends = np.cumsum(np.bincount(numbers + 1, minlength=parts + 1))
+        return np.split(order + begin, ends[:-1])[1:]
 
-    blocks = run_in_threads([partial(group, at) for at in range(0, rows, BLOCK)], threads)
-    return [np.concatenate(pieces) for pieces in zip(*blocks, strict=True)]
+    blocks = run_in_threads([partial(group, at) for at in range(0, events.num_rows, BLOCK)], threads)
+    none = [np.zeros(0, np.int64)] * parts
+    return [np.concatenate(pieces) for pieces in zip(none, *blocks, strict=True)]
 
 
 def hash_keys(events: pa.Table, names: Sequence[str], parts: int) -> npt.NDArray[np.uint8]:

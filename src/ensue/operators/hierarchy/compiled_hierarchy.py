@@ -19,6 +19,7 @@ from ensue.planner.hierarchy_stages import InliningChoice, StagePlan, build_stag
 from ensue.projection.match_ids import ORDINAL
 from ensue.projection.values import MatchValues
 from ensue.runtime.compiled_query import CompiledQuery, build_result
+from ensue.runtime.stage import InputFilter
 from ensue.vector.arrow_numpy import sorted_unique
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.event_table import StreamSchema
@@ -142,6 +143,11 @@ class CompiledLayer:
         """The stream that it is matched on."""
         return self.stream if self.opened is None else self.opened.stream
 
+    @property
+    def queries(self) -> tuple[CompiledQuery, ...]:
+        """The queries that are matched, those for timeouts included."""
+        return (self.prepared if self.opened is None else self.opened.flat, *(self.timeouts or ()))
+
     def events(self, matches: pa.Table) -> pa.Table:
         """Converts matches to the columns that layers above read."""
         return fold_members(matches).select(self.event_schema.names)
@@ -232,6 +238,14 @@ class CompiledStage:
     @property
     def shape(self) -> StreamSchema:
         return self.hierarchy.shape
+
+    @property
+    def reads(self) -> InputFilter:
+        """Its input events."""
+        types = self.stage.raw
+        if types and self.shape.schema.type_column is None:
+            types = None
+        return InputFilter(types, self.stage.key)
 
     @property
     def cut(self) -> bool:
