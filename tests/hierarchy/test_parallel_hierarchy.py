@@ -25,13 +25,13 @@ def split(monkeypatch):
     """Counts the stages of small tables that threads match in parts."""
     make_parts_small(monkeypatch)
     monkeypatch.setattr(kernel_cache, "interpreted", True)
-    counts, group = [], parallel_hierarchy.group_rows
+    counts, group = [], parallel_hierarchy.group_rows_by_key
 
-    def counted(events, parts, *arguments):
+    def counted(events, key, parts, *arguments):
         counts.append(parts)
-        return group(events, parts, *arguments)
+        return group(events, key, parts, *arguments)
 
-    monkeypatch.setattr(parallel_hierarchy, "group_rows", counted)
+    monkeypatch.setattr(parallel_hierarchy, "group_rows_by_key", counted)
     return counts
 
 
@@ -96,7 +96,7 @@ def test_limits_hold_for_all_threads_together(split):
 
 def test_an_error_in_a_part_is_that_of_the_call(split, monkeypatch):
     class Broken(parallel_hierarchy.HierarchyMatcher):
-        def process(self, batch):
+        def process(self, batch):  # noqa: ARG002
             raise ValueError("no")
 
     monkeypatch.setattr(parallel_hierarchy, "HierarchyMatcher", Broken)

@@ -14,10 +14,8 @@ from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, Comp
 from ensue.operators.hierarchy.hierarchy_matcher import POSITIONED, HierarchyMatcher, concat_tables
 from ensue.runtime.compiled_query import can_match_in_parts, has_many_events
 from ensue.runtime.stage import StageInput, run_to_end
-from ensue.runtime.table_parts import count_parts, group_rows, hash_keys
-from ensue.vector.arrow_numpy import Ints
+from ensue.runtime.table_parts import count_parts, group_rows_by_key
 from ensue.vector.arrow_types import kind_of_arrow
-from ensue.vector.key_codes import TypeNames
 from ensue.vector.take import take_rows
 
 
@@ -65,25 +63,17 @@ class HierarchyTableMatcher:
         """Returns the tables of a stage, from all its parts."""
         batch, stage = self._batch, self.stages[number]
         assert batch is not None
-        key, types = stage.stage.key, None if stage.reads.types is None else TypeNames(sorted(stage.reads.types))
+        key = stage.stage.key
         kinds = {tuple(kind_of_arrow(table.schema.field(n).type) for n in key) for table in (events, *lower.values())}
         # values of different types may be equal, though their hashes differ
         parts = count_parts(events.num_rows, self.threads) if key and len(kinds) == 1 else 1
 
-        def assign(block: pa.Table) -> Ints:
-            return hash_keys(block, key, parts).astype(np.int64)
-
-        def assign_read(block: pa.Table) -> Ints:
-            numbers, column = assign(block), stage.shape.schema.type_column
-            if types is not None and column is not None:
-                numbers[types.find(block.column(column)) < 0] = -1
-            for name in key:
-                if block.column(name).null_count:
-                    numbers[block.column(name).is_null().to_numpy()] = -1
-            return numbers
-
-        tables = [(events, group_rows(events, parts, self.threads, assign_read))]
-        tables += [(table, group_rows(table, parts, self.threads, assign)) for table in lower.values()]
+        reads = stage.reads.types
+        wanted = (
+            None if reads is None or stage.shape.schema.type_column is None else (stage.shape.schema.type_column, reads)
+        )
+        tables = [(events, group_rows_by_key(events, key, parts, self.threads, wanted))]
+        tables += [(table, group_rows_by_key(table, key, parts, self.threads)) for table in lower.values()]
         queries = [query for layer in stage.layers for query in layer.queries]
         for query in queries if parts > 1 else ():
             _ = query.program  # generated once, not in each thread
