@@ -41,7 +41,8 @@ def _surge(number: int) -> str:
         WITHIN {120 + number} seconds RETURN a.ts AS first, c.ts AS last"""
 
 
-_RISE = """EVENT Rise AS SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [symbol] and b.price > a.price and a.volume > 1500 }
+_RISE = """EVENT Rise AS SEQ(A a, B b) WHERE skip_till_next_match(a, b) {
+    [symbol] and b.price > a.price and a.volume > 1500 }
     WITHIN 60 seconds RETURN b.price AS price;
 """
 HIERARCHIES = {
