@@ -253,11 +253,10 @@ class HierarchyMatcher:
         delivered = [layer.convert_to_output(results[layer.name]) for layer in levels]
         return delivered + [self._positions.export(results[name]) for name in self.stage.stage.gives]
 
-    def add_positions(self, batch: StageInput) -> pa.Table:
-        """Returns the events of a table with the columns `POSITIONED`."""
+    def find_starts(self, batch: StageInput) -> Ints | None:
+        """Returns the positions where the events of a table start; None: their own."""
         placed = self._positions.place(batch, {})
-        last, first = POSITIONED
-        return placed.events.append_column(last, pa.array(placed.at)).append_column(first, pa.array(placed.starts))
+        return None if placed.starts is placed.at else placed.starts
 
     def next_timer(self) -> float | None:
         """Returns the stream time at which something that waits for time is certain."""

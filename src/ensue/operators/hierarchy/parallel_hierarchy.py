@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from ensue.analyzer.hierarchy_layers import get_layer_column
 from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.memory_budget import SharedUsage
@@ -15,6 +16,7 @@ from ensue.operators.hierarchy.hierarchy_matcher import POSITIONED, HierarchyMat
 from ensue.runtime.compiled_query import can_match_in_parts, has_many_events
 from ensue.runtime.stage import StageInput, run_to_end
 from ensue.runtime.table_parts import count_parts, group_rows_by_key
+from ensue.vector.arrow_numpy import Ints
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.take import take_rows
 
@@ -48,32 +50,32 @@ class HierarchyTableMatcher:
         batch, whole = self._batch, HierarchyMatcher(self.hierarchy)
         if not has_many_events(batch.events):
             return run_to_end(whole, batch)
-        events = whole.add_positions(batch)
+        starts = whole.find_starts(batch)
         delivered: dict[str, pa.Table] = {}
         forwarded: dict[str, pa.Table] = {}
         for number, stage in enumerate(self.stages):
-            tables = iter(self._match_stage(number, events, {name: forwarded[name] for name in stage.takes}))
+            tables = iter(self._match_stage(number, starts, {name: forwarded[name] for name in stage.takes}))
             delivered |= {name: next(tables) for name in stage.delivered}
             for name, table in zip(stage.stage.gives, tables, strict=True):
                 order = np.argsort(table.column(LAST_POSITION).to_numpy(), kind="stable")
                 forwarded[name] = take_rows(table, order)
         return [delivered[name] for name in self.hierarchy.delivered]
 
-    def _match_stage(self, number: int, events: pa.Table, lower: Mapping[str, pa.Table]) -> list[pa.Table]:
+    def _match_stage(self, number: int, starts: Ints | None, lower: Mapping[str, pa.Table]) -> list[pa.Table]:
         """Returns the tables of a stage, from all its parts."""
         batch, stage = self._batch, self.stages[number]
         assert batch is not None
-        key = stage.stage.key
-        kinds = {tuple(kind_of_arrow(table.schema.field(n).type) for n in key) for table in (events, *lower.values())}
+        events = batch.bare
+        key, own_key = stage.stage.key, tuple(map(get_layer_column, stage.stage.key))
+        kinds = {tuple(kind_of_arrow(table.schema.field(n).type) for n in own_key) for table in lower.values()}
+        kinds.add(tuple(kind_of_arrow(events.schema.field(n).type) for n in key))
         # values of different types may be equal, though their hashes differ
         parts = count_parts(events.num_rows, self.threads) if key and len(kinds) == 1 else 1
 
-        reads = stage.reads.types
-        wanted = (
-            None if reads is None or stage.shape.schema.type_column is None else (stage.shape.schema.type_column, reads)
-        )
+        column, types = stage.shape.schema.type_column, stage.reads.types
+        wanted = None if column is None or types is None else (column, types)
         tables = [(events, group_rows_by_key(events, key, parts, self.threads, wanted))]
-        tables += [(table, group_rows_by_key(table, key, parts, self.threads)) for table in lower.values()]
+        tables += [(table, group_rows_by_key(table, own_key, parts, self.threads)) for table in lower.values()]
         queries = [query for layer in stage.layers for query in layer.queries]
         for query in queries if parts > 1 else ():
             _ = query.program  # generated once, not in each thread
@@ -88,6 +90,9 @@ class HierarchyTableMatcher:
                     engine.room.shared = usage, part
             matcher.set_foreign_memory(finished.report(part, 0.0, 0)[0])
             own, *others = (take_rows(table, groups[part]) for table, groups in tables)
+            rows = tables[0][1][part]
+            for name, positions in zip(POSITIONED, (rows, rows if starts is None else starts[rows]), strict=True):
+                own = own.append_column(name, pa.array(positions))
             result = run_to_end(matcher, StageInput(own, dict(zip(lower, others, strict=True)), POSITIONED))
             finished.report(part, sum(table.nbytes for table in result), 0)
             for usage in usages:
