@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ensue.engine.interrupts import run_in_threads
-from ensue.kernels import sorting
+from ensue.kernels.row_search import group_rows
 from ensue.projection.match_ids import hash_column
 from ensue.vector.arrow_numpy import Ints, to_single_array
 from ensue.vector.key_codes import TypeNames
@@ -38,15 +38,14 @@ def group_rows_by_key(
 
     def group(begin: int) -> list[Ints]:
         block = events.slice(begin, BLOCK)
-        numbers = hash_keys(block, key, parts).astype(np.int64)
+        numbers = hash_keys(block, key, parts).astype(np.int32) + np.int32(1)
         if names is not None:
-            numbers[names.find(block.column(column)) < 0] = -1
+            numbers[names.find(block.column(column)) < 0] = 0
         for values in map(block.column, key):
             if values.null_count:
-                numbers[values.is_null().to_numpy()] = -1
-        order = sorting.stable_order(numbers)
-        ends = np.cumsum(np.bincount(numbers + 1, minlength=parts + 1))
-        return np.split(order + begin, ends[:-1])[1:]
+                numbers[values.is_null().to_numpy()] = 0
+        order, bounds = group_rows(numbers, parts + 1)
+        return np.split(order + begin, bounds[1:-1])[1:]
 
     blocks = run_in_threads([partial(group, at) for at in range(0, events.num_rows, BLOCK)], threads)
     none = [np.zeros(0, np.int64)] * parts

@@ -256,13 +256,6 @@ class CompiledStage:
     def delivered(self) -> tuple[str, ...]:
         return tuple(p.layer.name for p in self.layers if p.layer.delivered)
 
-    @property
-    def schemas(self) -> list[pa.Schema]:
-        """The schemas of the delivered levels, then of the events that later stages read."""
-        own = {p.layer.name: p for p in self.layers}
-        sent = [build_exchange_schema(own[name].event_schema) for name in self.stage.gives]
-        return [own[name].result for name in self.delivered] + sent
-
 
 def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:
     """Splits a hierarchy into stages, each of which depends on earlier ones only."""

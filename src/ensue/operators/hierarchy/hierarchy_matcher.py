@@ -174,9 +174,9 @@ class BufferedLayer:
 class HierarchyMatcher:
     """Feeds an ordered stream to the layers of a stage, lower ones first.
 
-    The result has the tables of `CompiledStage.schemas`. A hierarchy without a stage is one stage. `arrival` names
-    the columns that distinguish events of the same time and order columns, where stages exchange events; with
-    `POSITIONED`, all events have their positions in a table, and so have those for later stages.
+    The result has the delivered levels, then the events that later stages read. A hierarchy without a stage is one
+    stage. `arrival` names the columns that distinguish events of the same time and order columns, where stages
+    exchange events; with `POSITIONED`, all events have their positions in a table, also those for later stages.
     """
 
     def __init__(
