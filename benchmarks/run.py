@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 import ensue
-from benchmarks import arrow, compile_time, first_answer, kernel, loops, readme, spark
+from benchmarks import arrow, compile_time, first_answer, kernel, loops, readme, spark, threads
 from benchmarks.machine import machine, sentence
 from benchmarks.tables import (
     Report,
@@ -46,7 +46,9 @@ def main() -> int:
             said["local"] = measure_local(options.events, options.times)
             console.print(local_sheet(said["local"]).rich())
         if "threads" in options.only:
-            said["threads"] = measure_threads(options.events, options.times)
+            said["threads"] = threads.measure_cases(
+                options.events, options.times, lambda text: console.print(text, style="dim")
+            )
             console.print(threads_sheet(said["threads"]).rich())
         if "loops" in options.only:
             console.print("loops beside their encodings ...", style="dim")
@@ -96,18 +98,6 @@ def measure_local(count: int, times: int) -> list[Report]:
                     "same": alone.matches == whole.matches,
                 }
             )
-    return reports
-
-
-def measure_threads(count: int, times: int) -> list[Report]:
-    """`ensue.match` with one thread, and with one for each core."""
-    reports: list[Report] = []
-    for symbols in (FEW_KEYS, MANY_KEYS):
-        table = events(count, symbols)
-        for workload in WORKLOADS.values():
-            console.print(f"{workload.name}, {symbols:,} symbols, in threads ...", style="dim")
-            kernel.compiled(workload, table, symbols)
-            reports.append(arrow.measured_threads(workload, table, symbols, times))
     return reports
 
 

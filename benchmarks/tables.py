@@ -68,7 +68,17 @@ def threads_sheet(reports: Sequence[Report]) -> Sheet:
     threads = max(r["threads"] for r in reports)
     return Sheet(
         f"One process, {_counted(reports)} events, one thread and {threads}",
-        ("query", "keys", "matches", "one thread", f"{threads} threads", "times as fast", "processor time"),
+        (
+            "query",
+            "keys",
+            "matches",
+            "one thread",
+            f"{threads} threads",
+            "times as fast",
+            "processor time",
+            "serial",
+            "at most on 16 cores",
+        ),
         tuple(
             (
                 r["query"],
@@ -78,6 +88,8 @@ def threads_sheet(reports: Sequence[Report]) -> Sheet:
                 f"{1e3 * r['cores']['best_seconds']:.0f} ms",
                 f"{r['clock_ratio']:.2f}",
                 f"x {r['cpu_ratio']:.2f}",
+                f"{r['serial_share']:.0%}",
+                f"x {r['on_many']:.1f}",
             )
             for r in reports
         ),

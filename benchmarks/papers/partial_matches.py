@@ -85,7 +85,7 @@ def run(events: pa.Table, fed: int, memory: int | str | None, evict: str | None)
     for begin in range(0, events.num_rows, fed):
         matches += live.feed(events.slice(begin, fed)).num_rows
         most = max(most, private_bytes() - before)
-        held = max(held, sum(m.usage.held_bytes for m in live.work.matchers))
+        held = max(held, sum(m.usage.held_bytes for m in live.work.pipeline.matchers))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     counts = live.progress
     return {

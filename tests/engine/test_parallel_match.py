@@ -1,6 +1,7 @@
 """A table gives the same rows in the same order with any number of threads."""
 
 import threading
+import warnings
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -13,11 +14,11 @@ import ensue
 from ensue.codegen import kernel_cache
 from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
-from ensue.operators.match import parallel_match
-from ensue.runtime import compiled_query
+from ensue.operators.match import parallel_match, shared_engine
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
+from support.parts import make_parts_small, match
 from support.queries import random_query, random_repeats
 from support.seeds import of_round, some
 from support.streams import random_events, random_nature
@@ -33,18 +34,12 @@ PAIRS = "SEQ(A a, B b) USING next WHERE [k] WITHIN 50"
 @pytest.fixture
 def small_parts(monkeypatch):
     """Tables of a few events are matched in parts, too."""
-    monkeypatch.setattr(compiled_query, "MANY_EVENTS", 1)
-    for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
-        monkeypatch.setattr(parallel_match, name, size)
+    make_parts_small(monkeypatch)
 
 
 @pytest.fixture
 def interpreted(monkeypatch):
     monkeypatch.setattr(kernel_cache, "interpreted", True)
-
-
-def match(events, query, threads, **options):
-    return ensue.match(events, query, options=ensue.Limits(threads=threads), **options)
 
 
 def make_events(count: int = 400, keys: int = 7) -> pa.Table:
@@ -144,6 +139,27 @@ def test_several_random_queries_find_the_same(round, small_parts, interpreted, m
             for name, table in one.items():
                 assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
     assert together.total() > len(of_round(round, EACH // 2))
+
+
+@pytest.mark.parametrize("least", [2, 8])
+@pytest.mark.parametrize(
+    "queries",
+    [
+        [PAIRS, "SEQ(A a, D d) WHERE [k] WITHIN 50"],  # no event of a type
+        [PAIRS, "SEQ(ANY a, B b) USING next WHERE [k] WITHIN 9"],  # events of all types
+        [PAIRS, "SEQ(A a, B b) WHERE [k] WITHIN 4 EVENTS"],  # events are counted
+    ],
+)
+def test_events_that_no_query_of_several_reads_are_left_out(queries, least, small_parts, monkeypatch):
+    monkeypatch.setattr(shared_engine, "LEAST", least)
+    events = pa.concat_tables([make_events(), make_events(300, 40).set_column(1, "type", [["C"] * 300])])
+    events = pa.table({**dict(zip(events.column_names, events.columns, strict=True)), "t": range(700)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = match(events, queries, 1, **TIMED)
+        for threads in (2, 7):
+            assert match(events, queries, threads, **TIMED) == one
+    assert one[0].num_rows
 
 
 def test_limits_of_several_queries_hold_for_all_threads_together(small_parts):

@@ -5,7 +5,7 @@ results are in order already. Some kernels count matches without listing them; t
 grouped here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -291,16 +291,24 @@ def get_named_columns(query: Query) -> set[str]:
     return {atom.variable for atom in iterate_positive_atoms(query.pattern)}
 
 
+def has_result_order(names: Collection[str], query: Query | None) -> bool:
+    """Whether a result has the columns that order it, and its query does not replace them."""
+    named = set() if query is None else get_named_columns(query)
+    return {*_get_standard_columns(query)} <= {*names} - named
+
+
+def _get_standard_columns(query: Query | None) -> tuple[str, ...]:
+    return (*RESULT_ORDER, "position") if query is not None and query.all_events else RESULT_ORDER
+
+
 def sort_result(found: pa.Table, query: Query | None, order: tuple[str, ...] = RESULT_ORDER) -> pa.Table:
     """Sorts the result of a table by the standard columns `order`.
 
     A result without these columns, or whose query replaces them, is not sorted.
     """
-    named = set() if query is None else get_named_columns(query)
-    standard = (*RESULT_ORDER, "position") if query is not None and query.all_events else RESULT_ORDER
-    if found.num_rows < 2 or not {*standard} <= {*found.column_names} - named:
+    if found.num_rows < 2 or not has_result_order(found.column_names, query):
         return found
-    by = list(standard if order == RESULT_ORDER else order)
+    by = list(_get_standard_columns(query) if order == RESULT_ORDER else order)
     keys = found.select(by).combine_chunks()
     after, before = keys.slice(1), keys.slice(0, keys.num_rows - 1)
     sorted_ = pa.scalar(True)

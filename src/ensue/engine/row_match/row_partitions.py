@@ -130,16 +130,18 @@ def _nothing(vector: Vector, count: int) -> Vector:
     return from_arrow(take_values(vector.values, rows), "us")
 
 
-def partition_rows(table: pa.Table, keys: Sequence[str], order: Sequence[RowSortKey]) -> Partitions:
+def partition_rows(
+    table: pa.Table, keys: Sequence[str], order: Sequence[RowSortKey], encoded: pa.Table | None = None
+) -> Partitions:
     """Group the rows of a table by key columns and sort each partition stably.
 
-    All NULLs are one key, and so are all NaNs.
+    All NULLs are one key, and so are all NaNs. `encoded` has the same keys, if they are known as dictionaries.
     """
     sequence = find_sort_order(table, order)
     if not keys:
         bounds = np.array([0, table.num_rows] if table.num_rows else [0], np.int64)
         return Partitions(table, sequence, bounds)
-    codes, count = encode_keys([table.column(name) for name in keys])
+    codes, count = encode_keys([(table if encoded is None else encoded).column(name) for name in keys])
     if sequence is not None:
         codes = codes[sequence]
     if not len(codes) or bool((codes[1:] >= codes[:-1]).all()):

@@ -19,6 +19,7 @@ from ensue.planner.hierarchy_stages import InliningChoice, StagePlan, build_stag
 from ensue.projection.match_ids import ORDINAL
 from ensue.projection.values import MatchValues
 from ensue.runtime.compiled_query import CompiledQuery, build_result
+from ensue.runtime.stage import InputFilter
 from ensue.vector.arrow_numpy import sorted_unique
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.event_table import StreamSchema
@@ -147,6 +148,11 @@ class CompiledLayer:
         """The query that runs: with the layers in its boxes, if there are any."""
         return self.prepared if self.opened is None else self.opened.flat
 
+    @property
+    def queries(self) -> tuple[CompiledQuery, ...]:
+        """The queries that are matched, those for timeouts included."""
+        return (self.matched, *(self.timeouts or ()))
+
     def events(self, matches: pa.Table) -> pa.Table:
         """Converts matches to the columns that layers above read."""
         return fold_members(matches).select(self.event_schema.names)
@@ -237,6 +243,14 @@ class CompiledStage:
         return self.hierarchy.shape
 
     @property
+    def reads(self) -> InputFilter:
+        """Its input events."""
+        types = self.stage.raw
+        if types and self.shape.schema.type_column is None:
+            types = None
+        return InputFilter(types, self.stage.key)
+
+    @property
     def cut(self) -> bool:
         """Whether it exchanges events with other stages."""
         return bool(self.stage.takes or self.stage.gives)
@@ -244,13 +258,6 @@ class CompiledStage:
     @property
     def delivered(self) -> tuple[str, ...]:
         return tuple(p.layer.name for p in self.layers if p.layer.delivered)
-
-    @property
-    def schemas(self) -> list[pa.Schema]:
-        """The schemas of the delivered levels, then of the events that later stages read."""
-        own = {p.layer.name: p for p in self.layers}
-        sent = [build_exchange_schema(own[name].event_schema) for name in self.stage.gives]
-        return [own[name].result for name in self.delivered] + sent
 
 
 def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:

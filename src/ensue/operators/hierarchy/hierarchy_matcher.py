@@ -24,6 +24,7 @@ from ensue.operators.hierarchy.compiled_hierarchy import (
 from ensue.operators.hierarchy.layer_stream import project_timeouts
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.projection.match_order import RANK, get_last_rows, sort_by_members
+from ensue.runtime.compiled_query import AnyEngine
 from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.runtime.stage import StageInput, get_complex_end_times
@@ -81,8 +82,8 @@ class BufferedLayer:
         self.timeouts = [LiveMatcher(query) for query in layer.timeouts or ()]
         self.waiting: list[pa.Table] = []
         self._timed_out: list[pa.Table] = []  # since the last delivery
-        self._nothing = create_empty_table(layer.event_schema)
-        self._none = layer.convert_to_output(self._nothing) if layer.layer.delivered else self._nothing
+        self.nothing = create_empty_table(layer.event_schema)
+        self._none = layer.convert_to_output(self.nothing) if layer.layer.delivered else self.nothing
 
     def take(self, raw: pa.Table | None, lower: Mapping[str, pa.Table], at: Ints, begun: Ints) -> None:
         """Buffers input events and the complex events of lower layers."""
@@ -125,7 +126,7 @@ class BufferedLayer:
     def _concat_events(self, pieces: Sequence[pa.Table]) -> pa.Table:
         tables = [self.layer.events(piece) for piece in pieces if piece.num_rows]
         if not tables:
-            return self._nothing
+            return self.nothing
         return tables[0] if len(tables) == 1 else concat_tables(self.layer.event_schema, tables)
 
     def _take_ready(self, now: float) -> pa.Table | None:
@@ -173,8 +174,9 @@ class BufferedLayer:
 class HierarchyMatcher:
     """Feeds an ordered stream to the layers of a stage, lower ones first.
 
-    The result has the tables of `CompiledStage.schemas`. A hierarchy without a stage is one stage. `arrival` names
-    the columns that distinguish events of the same time and order columns, where stages exchange events.
+    The result has the delivered levels, then the events that later stages read. A hierarchy without a stage is one
+    stage. `arrival` names the columns that distinguish events of the same time and order columns, where stages
+    exchange events; with `POSITIONED`, all events have their positions in a table, also those for later stages.
     """
 
     def __init__(
@@ -183,8 +185,12 @@ class HierarchyMatcher:
         self.stage = CompiledStage.from_hierarchy(hierarchy) if stage is None else stage
         self.layers = [BufferedLayer(layer) for layer in self.stage.layers]
         self._schemas = {layer.layer.name: layer.event_schema for layer in hierarchy.layers}
-        cut = self.stage.cut
-        self._positions = _KeyPositions(self.stage, arrival) if cut else _RowPositions(self.stage)
+        self._foreign = 0.0  # bytes that other matchers of the same call hold
+        self._positions: _RowPositions | _KeyPositions
+        if tuple(arrival) == POSITIONED:
+            self._positions = _TablePositions(self.stage)
+        else:
+            self._positions = _KeyPositions(self.stage, arrival) if self.stage.cut else _RowPositions(self.stage)
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns the complex events that the next ordered events complete.
@@ -204,7 +210,7 @@ class HierarchyMatcher:
     def _process_slice(self, batch: StageInput) -> list[pa.Table]:
         lower = {name: table for name, table in batch.complex_events.items() if table.num_rows}
         if not (batch.events.num_rows or lower):
-            return [create_empty_table(schema) for schema in self.stage.schemas]
+            return self._apply_step(lambda layer, _: layer.nothing, self._empty_inputs())
         placed = self._positions.place(batch, lower)
         inputs = self._empty_inputs()
         for name, (last, first) in placed.lower.items():
@@ -245,13 +251,12 @@ class HierarchyMatcher:
             results[layer.name] = step(layer, results)
         levels = (layer for layer in self.layers if layer.layer.layer.delivered)
         delivered = [layer.convert_to_output(results[layer.name]) for layer in levels]
-        return delivered + [self._add_member_keys(results[name]) for name in self.stage.stage.gives]
+        return delivered + [self._positions.export(results[name]) for name in self.stage.stage.gives]
 
-    def _add_member_keys(self, events: pa.Table) -> pa.Table:
-        """Replaces the positions of the members by their keys, which mean the same in later stages."""
-        keys = [self._positions.get_keys(events.column(name).to_numpy()) for name in (LAST_POSITION, FIRST_POSITION)]
-        bare = events.drop_columns([LAST_POSITION, FIRST_POSITION])
-        return bare.append_column(LAST, keys_to_arrow(keys[0])).append_column(FIRST, keys_to_arrow(keys[1]))
+    def find_starts(self, batch: StageInput) -> Ints | None:
+        """Returns the positions where the events of a table start; None: their own."""
+        placed = self._positions.place(batch, {})
+        return None if placed.starts is placed.at else placed.starts
 
     def next_timer(self) -> float | None:
         """Returns the stream time at which something that waits for time is certain."""
@@ -260,8 +265,17 @@ class HierarchyMatcher:
 
     def _set_foreign_memory(self, size: float) -> None:
         """Counts delivered results of this size against the memory limit."""
-        for matcher in (m for layer in self.layers for m in layer.matchers):
-            matcher.engine.set_foreign_memory(size)
+        for engine in self.engines:
+            engine.set_foreign_memory(size + self._foreign)
+
+    def set_foreign_memory(self, size: float) -> None:
+        """Counts what other matchers of the same call hold against the memory limit."""
+        self._foreign = size
+        self._set_foreign_memory(0)
+
+    @property
+    def engines(self) -> list[AnyEngine]:
+        return [matcher.engine for layer in self.layers for matcher in layer.matchers]
 
     @property
     def usage(self) -> Usage:
@@ -287,6 +301,7 @@ class HierarchyMatcher:
 
 
 POSITIONS = "positions"  # the part of a saved state
+POSITIONED = (LAST_POSITION, FIRST_POSITION)  # the columns of events that come with their positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +340,9 @@ class _RowPositions:
         self.ends = all_ends if self.span is None else all_ends[all_ends >= now - self.span]
         return _PlacedEvents(events, at, begun, now, {})
 
-    def get_keys(self, positions: Ints) -> Keys:  # noqa: ARG002
-        raise AssertionError("nothing is sent to other stages")
+    def export(self, events: pa.Table) -> pa.Table:
+        """Returns complex events as later stages read them."""
+        return events
 
     def forget(self, now: float) -> None: ...
 
@@ -365,8 +381,10 @@ class _KeyPositions:
         bare = events.drop_columns(self.arrival)
         return _PlacedEvents(bare, at, starts, max(t.max().item() for t in times), members)
 
-    def get_keys(self, positions: Ints) -> Keys:
-        return self.numbers.keys(positions)
+    def export(self, events: pa.Table) -> pa.Table:
+        """Replaces the positions of the members by their keys, which mean the same in later stages."""
+        last, first = (keys_to_arrow(self.numbers.keys(events.column(name).to_numpy())) for name in POSITIONED)
+        return events.drop_columns([*POSITIONED]).append_column(LAST, last).append_column(FIRST, first)
 
     def forget(self, now: float) -> None:
         if self.stage.reach is not None:
@@ -382,6 +400,23 @@ class _KeyPositions:
 
     def restore(self, header: dict[str, Any], arrays: Arrays) -> None:  # noqa: ARG002
         self.numbers = KeyNumbers(arrays["known"], arrays["numbers"])
+
+
+class _TablePositions(_RowPositions):
+    """The row numbers of a table, which the events of its parts bring with them."""
+
+    def place(self, batch: StageInput, lower: Mapping[str, pa.Table]) -> _PlacedEvents:
+        events = batch.events
+        at, starts = _get_positions(events)
+        times = [get_end_times(events.slice(events.num_rows - 1), self.shape)] if events.num_rows else []
+        times += [get_complex_end_times(table, self.shape) for table in lower.values()]
+        members = {n: _get_positions(table) for n, table in lower.items()}
+        return _PlacedEvents(batch.bare, at, starts, max(t.max().item() for t in times), members)
+
+
+def _get_positions(events: pa.Table) -> tuple[Ints, Ints]:
+    last, first = (events.column(name).to_numpy() for name in POSITIONED)
+    return last, first
 
 
 def concat_tables(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:

@@ -22,12 +22,13 @@ from ensue.operators.hierarchy.hierarchy_planner import (
     select_visible_columns,
 )
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
+from ensue.operators.hierarchy.parallel_hierarchy import HierarchyTableMatcher, can_split_table
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse
 from ensue.planner.capabilities import HIERARCHY_REASON
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query
-from ensue.projection.match_order import RESULT_ORDER
+from ensue.projection.match_order import RESULT_ORDER, has_result_order
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import Name, QuerySpec, RunOptions, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
@@ -87,7 +88,7 @@ class HierarchyOperator:
 
     @cached_property
     def reads(self) -> InputFilter:
-        return InputFilter(union_types(map(_build_input_filter, self.stages)))
+        return InputFilter(union_types(stage.reads for stage in self.stages))
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         """Returns all event types if a top query has no match: one of them may be misspelt."""
@@ -103,19 +104,15 @@ class HierarchyOperator:
         return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
 
     def as_single_stage(self) -> "HierarchyStage":
-        return HierarchyStage(CompiledStage.from_hierarchy(self.hierarchy, self.reads.types), self.levels)
+        whole = CompiledStage.from_hierarchy(self.hierarchy, self.reads.types)
+        in_order = all(has_result_order(output.schema.names, output.meaning) for output in self.outputs)
+        parts = self.stages if in_order and can_split_table(self.stages) else ()
+        return HierarchyStage(whole, self.levels, parts=parts)
 
     def describe(self, ordered: pa.Table | None = None) -> "PlanNode":
         from ensue.operators.hierarchy.hierarchy_description import describe_outputs
 
         return describe_outputs(self.hierarchy, self.outputs, ordered)
-
-
-def _build_input_filter(stage: CompiledStage) -> InputFilter:
-    types = stage.stage.raw
-    if types and stage.shape.schema.type_column is None:
-        types = None
-    return InputFilter(types, stage.stage.key)
 
 
 @dataclass(frozen=True)
@@ -125,10 +122,11 @@ class HierarchyStage:
     prepared: CompiledStage
     levels: tuple[LevelOutput, ...]
     arrival: tuple[str, ...] = (BATCH, ROW)
+    parts: tuple[CompiledStage, ...] = ()  # the stages in whose key groups threads match a table
 
     @cached_property
     def reads(self) -> InputFilter:
-        return _build_input_filter(self.prepared)
+        return self.prepared.reads
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
@@ -161,6 +159,8 @@ class HierarchyStage:
         return HierarchyMatcher(self.prepared.hierarchy, self.prepared, self.arrival)
 
     def table_matcher(self, key_group: int = 0, key_groups: int = 1) -> TableMatcher:  # noqa: ARG002
+        if self.parts:
+            return HierarchyTableMatcher(self.prepared.hierarchy, self.parts)
         return HierarchyMatcher(self.prepared.hierarchy, self.prepared, (ARRIVAL,))
 
     def matches(self, tables: Sequence[pa.Table]) -> int:

@@ -11,7 +11,6 @@ from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
@@ -24,7 +23,8 @@ from ensue.ir.selection import CONTIGUOUS
 from ensue.ir.traits import get_parts, is_event, is_list, is_sequence
 from ensue.ir.traversal import iterate_operator_calls
 from ensue.kernels import sorting
-from ensue.projection.match_ids import get_event_times, hash_column
+from ensue.projection.match_ids import get_event_times
+from ensue.runtime import table_parts
 from ensue.runtime.compiled_query import (
     CompiledQuery,
     build_result,
@@ -41,10 +41,6 @@ from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_rows
 
 MIN_MATCHES = 5_000  # of a thread that builds a result
-BLOCK = 1 << 17  # events scanned at a time
-PART = 1 << 17  # events matched at a time, about
-LEAST = 1 << 15  # the same, if there are more threads
-MOST_PARTS = 64
 SAMPLE = 4_096  # keys of a block that show whether there are few different ones
 MANY_KEYS = 200_000  # from which on parts are faster for one thread, too
 MOST_OVERLAP = 1 / 8  # of the events of all slices that are read twice
@@ -79,29 +75,6 @@ def find_common_key(queries: Sequence[CompiledQuery]) -> tuple[str, ...]:
         return ()
     keys = [{e.field_name for e in query.plan.query.equivalence} for query in queries]
     return tuple(sorted(set.intersection(*keys)))
-
-
-def group_rows_by_key(events: pa.Table, names: Sequence[str], threads: int) -> list[Ints]:
-    """The rows of a table in groups of about `PART`, by the hash of a key, ascending in each group."""
-    rows = events.num_rows
-    parts = _round_down(max(rows // PART, min(4 * threads, rows // LEAST)), MOST_PARTS)
-
-    def group(begin: int) -> list[Ints]:
-        groups = _hash_keys(events.slice(begin, BLOCK), names, parts)
-        order = sorting.stable_order(groups.astype(np.int64))
-        bounds = np.cumsum(np.bincount(groups, minlength=parts))
-        return np.split(order + begin, bounds[:-1])
-
-    blocks = run_in_threads([partial(group, at) for at in range(0, rows, BLOCK)], threads)
-    return [np.concatenate(pieces) for pieces in zip(*blocks, strict=True)]
-
-
-def _hash_keys(events: pa.Table, names: Sequence[str], parts: int) -> npt.NDArray[np.uint8]:
-    """The part of each event, by the hash of its key."""
-    hashes = np.zeros(events.num_rows, np.uint64)
-    for name in names:
-        hashes = hashes * np.uint64(31) + hash_column(events.column(name))
-    return (hashes & np.uint64(parts - 1)).astype(np.uint8)
 
 
 def can_match_in_slices(query: CompiledQuery) -> bool:
@@ -170,14 +143,16 @@ class _ParallelMatch:
 
     def run(self) -> tuple[Matches, frozenset[str]]:
         count = self.events.num_rows
-        selections = run_in_threads([partial(self._select, at) for at in range(0, count, BLOCK)], self.threads)
+        selections = run_in_threads(
+            [partial(self._select, at) for at in range(0, count, table_parts.BLOCK)], self.threads
+        )
         scan = Scan(self.query.program)
         scan.seen = int(np.bitwise_or.reduce([selection.seen for selection in selections]))
         unseen = find_unseen_types(self.query, scan)
         parts = 1
         if self.keys:
             rows = sum(len(selection.rows) for selection in selections)
-            parts = _round_down(max(rows // PART, min(4 * self.threads, rows // LEAST)), MOST_PARTS)
+            parts = table_parts.count_parts(rows, self.threads)
         codes = self._merge_codes(selections)
         grouping = [partial(self._group, *pair, parts) for pair in zip(selections, codes, strict=True)]
         grouped = run_in_threads(grouping, self.threads)
@@ -205,7 +180,7 @@ class _ParallelMatch:
         times = np.asarray(evaluation.from_arrow(column, self.query.shape.unit).values)
         length = window_to_ticks(self.query.plan.query.within, self.query.shape.unit)
         assert length is not None
-        count = min(4 * self.threads, max(1, len(rows) // LEAST))
+        count = min(4 * self.threads, max(1, len(rows) // table_parts.LEAST))
         while count > 1:
             bounds = np.linspace(0, len(rows), count + 1).astype(np.int64)
             last = times[bounds[1:] - 1]
@@ -219,7 +194,7 @@ class _ParallelMatch:
 
     def _select(self, begin: int) -> _Selection:
         """Select the events of a block, and encode their keys if few are different."""
-        block, scan = self.events.slice(begin, BLOCK), self.scans.get()
+        block, scan = self.events.slice(begin, table_parts.BLOCK), self.scans.get()
         scan.seen = 0
         mask = scan.get_roles(block)
         seen = scan.seen
@@ -254,14 +229,14 @@ class _ParallelMatch:
     def _group(self, selection: _Selection, common: Codes | None, parts: int) -> _GroupedEvents:
         """Group the selected events by their key."""
         rows, mask, codes = selection.rows, selection.mask, NO_CODES
-        block, bounds = self.events.slice(selection.begin, BLOCK), np.array([0, len(rows)])
+        block, bounds = self.events.slice(selection.begin, table_parts.BLOCK), np.array([0, len(rows)])
         if common is not None and selection.codes is not None:
             codes = selection.codes if self.dense is not None else np.append(common, np.int32(-1))[selection.codes]
         if parts > 1:
             if common is not None:
                 group = (codes & np.int32(parts - 1)).astype(np.uint8)
             else:
-                group = _hash_keys(block, self.keys, parts)[rows]
+                group = table_parts.hash_keys(block, self.keys, parts)[rows]
             bounds = np.zeros(parts + 1, np.int64)
             sorted_, masks, dense = np.empty_like(rows), np.empty_like(mask), np.empty_like(codes)
             sorting.group_rows(group, rows, mask, codes, bounds, sorted_, masks, dense)
@@ -301,15 +276,6 @@ def _encode(keys: pa.Table) -> tuple[Codes, Ints]:
     firsts = np.full(len(known), -1, np.int64)
     sorting.find_firsts(as_read_only(codes), firsts)
     return codes, firsts
-
-
-def _round_down(count: int, most: int) -> int:
-    """The largest power of two up to a count, at least 1 and at most `most`.
-
-    >>> [_round_down(count, 64) for count in (0, 1, 7, 8, 1_000)]
-    [1, 1, 4, 8, 64]
-    """
-    return min(most, 1 << max(0, count.bit_length() - 1))
 
 
 def merge_parts(pieces: list[Matches], names: Sequence[str]) -> Matches:

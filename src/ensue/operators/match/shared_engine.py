@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -27,7 +28,7 @@ from ensue.planner.predicate_order import get_state_layout
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
 from ensue.runtime.stage import StageInput
-from ensue.schema import Types, ValueKind, get_type_names, types_overlap
+from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
@@ -71,6 +72,12 @@ class SharedEngine:
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
         self.tests = tuple(_build_tests(self._scanning)) if self._scanning is not None else ()
         self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
+
+    def copy(self) -> "SharedEngine":
+        """Returns it with an engine for another part of a table."""
+        other = copy(self)
+        other.engine = self.prepared.engine()
+        return other
 
     @property
     def _scanning(self) -> Engine | None:
@@ -233,6 +240,7 @@ def count_uses(watchers: Sequence[SharedEngine]) -> ScanUses:
 # ---------------------------------------------------------------------------- complete tables
 
 BLOCK = 1 << 22  # events that are scanned at a time
+LEAST = 1 << 17  # events of a part, in which each query has an engine of its own
 MANY_MATCHES = 50_000  # whose result tables are built in several threads
 
 
@@ -296,20 +304,28 @@ class SharedTableMatcher:
 
     def _in_parts(self, keys: Sequence[str], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         """Runs the engines on groups of keys, in several threads."""
-        from ensue.operators.match.parallel_match import group_rows_by_key, merge_parts
+        from ensue.operators.match.parallel_match import merge_parts
+        from ensue.runtime.table_parts import MOST_PARTS, encode_texts, group_rows_by_key, round_down
 
         _, schema = self.queries[0].physical
         read = set.union(*(set(find_used_columns(query.physical[0], schema)) for query in self.queries))
         columns = [name for name in batch.events.column_names if name in read]
         threads = self.queries[0].planning.limits.thread_count
-        groups = group_rows_by_key(batch.events, keys, threads)
-        usages = {watcher.members[0]: SharedUsage() for watcher in create_shared_engines(self.queries)}
+        count = round_down(min(4 * threads, batch.events.num_rows // LEAST), MOST_PARTS)
+        known = create_shared_engines(self.queries)
+        texts = encode_texts(batch.events.select(columns), keys, threads)
+        roles = [role for watcher in known for role in watcher.prepared.plan.roles]
+        every = any(watcher.needs_every_event for watcher in known) or any(role.type == ANY for role in roles)
+        names = {name for role in roles for name in get_type_names(role.type)}
+        wanted = None if every or schema.type_column is None else (schema.type_column, names)
+        groups = group_rows_by_key(texts, keys, count, threads, wanted)
+        usages = {watcher.members[0]: SharedUsage() for watcher in known}
         finished = SharedUsage()  # of the matches of all queries
 
         def match_part(part: int) -> tuple[dict[int, Matches], frozenset[str]]:
             rows = groups[part]
-            events = take_rows(batch.events.select(columns), rows)
-            watchers = create_shared_engines(self.queries)
+            events = take_rows(texts, rows)
+            watchers = [watcher.copy() for watcher in known]
             for watcher in watchers:
                 assert isinstance(watcher.engine, Engine)
                 watcher.engine.room.shared = usages[watcher.members[0]], part

@@ -13,7 +13,7 @@ from ensue.cached import cached_property
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.row_match.row_partitions import Partitions, partition_rows
 from ensue.engine.row_match.search import RowMatches, RowMatchFinder, SearchState, compute_row_masks
-from ensue.errors import EventError, LimitError, QueryError
+from ensue.errors import EventError, LimitError, QueryError, SkipError
 from ensue.ir.canonical_form import canonical_form, compute_fingerprint
 from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import ROW, PartitionAnchor, PartitionKey, RowPatternQuery, RowSortKey, iterate_terms
@@ -22,6 +22,7 @@ from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import MATCH_ID, RowMatchIds, RowPatternProjection
 from ensue.runtime.query_spec import Name, name_query_in_errors
 from ensue.runtime.source_schema import ComputedColumn, InputOrder, is_internal_column
+from ensue.runtime.table_parts import encode_texts
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
 from ensue.vector.event_table import COMPUTED, PLACE
 from ensue.vector.take import create_empty_table
@@ -62,7 +63,8 @@ class CompiledClause:
         """Matches complete rows; `ties`, then arrival, order the rows that ORDER BY leaves equal."""
         order = (*self.row_pattern.order, *(RowSortKey(FieldRef(ROW, name)) for name in ties))
         threads = self.limits.thread_count
-        partitions = partition_rows(events, self.key, order)
+        keys = encode_texts(events.select(self.key), self.key, threads) if threads > 1 else None
+        partitions = partition_rows(events, self.key, order, keys)
         parts = min(max(4 * threads, 16), partitions.rows // PART_ROWS, len(partitions))
         if parts < 2 or threads < 2 or self.limits.max_matches is not None:  # that limit is for all rows together
             return self._match(partitions)
@@ -74,7 +76,10 @@ class CompiledClause:
         near = np.linspace(0, partitions.rows, parts + 1)
         cuts = np.unique(np.searchsorted(partitions.bounds, near)).tolist()
         tasks = [partial(match_part, begin, end) for begin, end in pairwise(cuts)]
-        return pa.concat_tables(run_in_threads(tasks, threads))
+        try:
+            return pa.concat_tables(run_in_threads(tasks, threads))
+        except SkipError:
+            return self._match(partitions)  # whose error names the first such match of all
 
     def _match(self, partitions: Partitions) -> pa.Table:
         search = SearchState.from_complete(partitions.bounds)

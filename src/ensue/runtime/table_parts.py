@@ -1,0 +1,86 @@
+"""The parts of a table that threads match: groups of events by the hash of their key, that fit into a cache."""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ensue.engine.interrupts import run_in_threads
+from ensue.kernels.row_search import group_rows
+from ensue.projection.match_ids import hash_column
+from ensue.vector.arrow_numpy import Ints, to_single_array
+from ensue.vector.key_codes import TypeNames
+
+BLOCK = 1 << 17  # events scanned at a time
+PART = 1 << 17  # events matched at a time, about
+LEAST = 1 << 15  # the same, if there are more threads
+MOST_PARTS = 64
+SAMPLE = 4_096  # texts that show whether few are different
+
+
+def count_parts(rows: int, threads: int) -> int:
+    """Returns the number of parts of a table, a power of two."""
+    return round_down(max(rows // PART, min(4 * threads, rows // LEAST)), MOST_PARTS)
+
+
+def group_rows_by_key(
+    events: pa.Table, key: Sequence[str], parts: int, threads: int, wanted: tuple[str, Collection[str]] | None = None
+) -> list[Ints]:
+    """Returns the rows of a table in parts by the hash of a key, ascending in each part, without those of no key.
+
+    `wanted` are the column of types and those whose events are read; None: all.
+    """
+    column, names = (None, None) if wanted is None else (wanted[0], TypeNames(sorted(wanted[1])))
+
+    def group(begin: int) -> list[Ints]:
+        block = events.slice(begin, BLOCK)
+        numbers = hash_keys(block, key, parts).astype(np.int32) + np.int32(1)
+        if names is not None:
+            numbers[names.find(block.column(column)) < 0] = 0
+        for values in map(block.column, key):
+            if values.null_count:
+                numbers[values.is_null().to_numpy()] = 0
+        order, bounds = group_rows(numbers, parts + 1)
+        return np.split(order + begin, bounds[1:-1])[1:]
+
+    blocks = run_in_threads([partial(group, at) for at in range(0, events.num_rows, BLOCK)], threads)
+    none = [np.zeros(0, np.int64)] * parts
+    return [np.concatenate(pieces) for pieces in zip(none, *blocks, strict=True)]
+
+
+def encode_texts(events: pa.Table, names: Sequence[str], threads: int) -> pa.Table:
+    """Returns a table whose texts in some columns are dictionaries, if few are different: parts of it are copied."""
+
+    def encode(column: pa.ChunkedArray, begin: int) -> pa.Array:
+        return to_single_array(column.slice(begin, BLOCK)).dictionary_encode()
+
+    for name in names:
+        column = events.column(name)
+        is_text = types.is_string(column.type) or types.is_large_string(column.type)
+        if not is_text or 4 * pc.count_distinct(column.slice(0, SAMPLE)).as_py() > SAMPLE:
+            continue
+        tasks = [partial(encode, column, begin) for begin in range(0, len(column), BLOCK)]
+        encoded = pa.chunked_array(run_in_threads(tasks, threads)).unify_dictionaries()
+        events = events.set_column(events.column_names.index(name), name, encoded)
+    return events
+
+
+def hash_keys(events: pa.Table, names: Sequence[str], parts: int) -> npt.NDArray[np.uint8]:
+    """Returns the part of each event, by the hash of its key."""
+    hashes = np.zeros(events.num_rows, np.uint64)
+    for name in names:
+        hashes = hashes * np.uint64(31) + hash_column(events.column(name))
+    return (hashes & np.uint64(parts - 1)).astype(np.uint8)
+
+
+def round_down(count: int, most: int) -> int:
+    """The largest power of two up to a count, at least 1 and at most `most`.
+
+    >>> [round_down(count, 64) for count in (0, 1, 7, 8, 1_000)]
+    [1, 1, 4, 8, 64]
+    """
+    return min(most, 1 << max(0, count.bit_length() - 1))
