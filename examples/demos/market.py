@@ -52,7 +52,7 @@ def _find(console: Console, files: Path, session: Any, trades: int) -> dict[str,
         from ensue.backends.spark.frames import WholeStreamWarning
         from ensue.backends.spark.stream_folders import escape_path
 
-        events = {"Stock": read_events(session, escape_path(files), "parquet")}
+        events = {"Stock": read_events(session, [escape_path(files)], "parquet")}
         with step(console, "Running all levels on Spark, by symbol, sector and market", events=trades):
             with warnings.catch_warnings():  # that the market as a whole is one task is meant so
                 warnings.simplefilter("ignore", WholeStreamWarning)

@@ -124,7 +124,7 @@ def _find(console: Console, files: Path, session: Any, readings: int) -> pa.Tabl
         from ensue.backends.spark.event_sources import read_events
         from ensue.backends.spark.stream_folders import escape_path
 
-        events = read_events(session, escape_path(files), "parquet")
+        events = read_events(session, [escape_path(files)], "parquet")
         with step(console, "Running the query on Spark", events=readings):
             return spark_session.collect(ensue.match(events, THEFT, **columns))
     with step(console, "Running the query", events=readings):
