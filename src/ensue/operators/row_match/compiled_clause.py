@@ -63,10 +63,11 @@ class CompiledClause:
         """Matches complete rows; `ties`, then arrival, order the rows that ORDER BY leaves equal."""
         order = (*self.row_pattern.order, *(RowSortKey(FieldRef(ROW, name)) for name in ties))
         threads = self.limits.thread_count
-        keys = encode_texts(events.select(self.key), self.key, threads) if threads > 1 else None
+        split = threads > 1 and events.num_rows >= 2 * PART_ROWS
+        keys = encode_texts(events.select(self.key), self.key, threads) if split else None
         partitions = partition_rows(events, self.key, order, keys)
         parts = min(max(4 * threads, 16), partitions.rows // PART_ROWS, len(partitions))
-        if parts < 2 or threads < 2 or self.limits.max_matches is not None:  # that limit is for all rows together
+        if parts < 2 or not split or self.limits.max_matches is not None:  # that limit is for all rows together
             return self._match(partitions)
         partitions = replace(partitions, row_masks=compute_row_masks(self.plan, partitions))
 
