@@ -134,7 +134,7 @@ class TaskCache:
         return self.folder / stamp.hex()
 
 
-FORMAT = 1
+FORMAT = 2
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
 SEGMENTS = 1 << 20  # parts from this number on belong to segments and are written once
 _SHED = "shed"  # in a log entry: the shed keys
