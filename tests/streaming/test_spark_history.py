@@ -141,8 +141,6 @@ def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(spark, tmp
     case.check()
     before = sum(batch.before_cut for batch in query.progress())
     assert 0 < before < AGAIN
-    manifest = case.folder / "checkpoint" / "ensue-history" / "manifest"
-    assert '"version": "7"' in next(manifest.glob("part-*")).read_text()
 
 
 @pytest.mark.slow
