@@ -45,7 +45,7 @@ def test_layers_whose_keys_change(name, options, split):
         given = {**EVENTS, "time": ("begin", "t")} if seed == 1 else EVENTS
         one = match(events, HIERARCHIES[name], 1, options, **given)
         assert not split
-        for threads in (2, 7):
+        for threads in (4, 7):
             found = match(events, HIERARCHIES[name], threads, options, **given)
             assert {level: table.to_pylist() for level, table in found.items()} == {
                 level: table.to_pylist() for level, table in one.items()
@@ -70,7 +70,7 @@ def test_random_hierarchies_find_the_same(round, split):
             one = match(events, text, 1, options, **given)
         except (QueryError, LimitError):
             continue
-        for threads in (2, 7):
+        for threads in (4, 7):
             found = match(events, text, threads, options, **given)
             for level, table in one.items():
                 assert str(found[level].to_pylist()) == str(table.to_pylist()), (seed, level, text)
@@ -86,7 +86,7 @@ def test_a_hierarchy_that_chooses_its_columns_is_matched_as_a_whole(split):
 
 def test_limits_hold_for_all_threads_together(split):
     events, text = readings(Random(1), 200), HIERARCHIES["one key"]
-    for threads in (1, 2, 7):
+    for threads in (1, 4, 7):
         limits = ensue.Limits(threads=threads, memory=1_000)
         with pytest.raises(LimitError, match="needs"):
             ensue.match(events, text, options=limits, **EVENTS)
@@ -101,7 +101,7 @@ def test_an_error_in_a_part_is_that_of_the_call(split, monkeypatch):
 
     monkeypatch.setattr(parallel_hierarchy, "HierarchyMatcher", Broken)
     with pytest.raises(ValueError, match="no"):
-        match(readings(Random(1), 200), HIERARCHIES["one key"], 2, **EVENTS)
+        match(readings(Random(1), 200), HIERARCHIES["one key"], 4, **EVENTS)
 
 
 def test_progress_ends_with_all_events(split):
@@ -110,7 +110,7 @@ def test_progress_ends_with_all_events(split):
         match(
             readings(Random(1), 200),
             HIERARCHIES[text],
-            2,
+            4,
             progress=lambda *done, seen=seen: seen.append(done),
             **EVENTS,
         )

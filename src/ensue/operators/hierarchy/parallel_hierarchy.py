@@ -21,13 +21,15 @@ from ensue.vector.arrow_numpy import Ints
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.take import take_rows
 
+LEAST_THREADS = 4  # splitting a table takes about as much processor time as matching it
+
 
 def can_split_table(stages: Sequence[CompiledStage]) -> bool:
     """Whether threads can match the key groups of some stage; limits on matches are for all of them together."""
     limits = stages[0].layers[0].prepared.planning.limits
     keyed = [layer for stage in stages if stage.stage.key for layer in stage.layers]
     return (
-        limits.thread_count > 1
+        limits.thread_count >= LEAST_THREADS
         and limits.max_matches is None
         and bool(keyed)
         and all(can_match_in_parts(query) for layer in keyed for query in layer.queries)
