@@ -157,6 +157,7 @@ bench-sql: java $(DEV_STAMP)  ## measure MATCH_RECOGNIZE: ensue.sql from Arrow, 
 SERVICE := outbox sse messages latency subscribing
 bench-service: $(DEV_STAMP)  ## measure the service: outbox, listeners, messages, from an event to its notification
 	@for topic in $(SERVICE); do echo "== $$topic"; $(BIN)/python -m benchmarks.service.$$topic || exit 1; done
+	$(BIN)/python -m benchmarks.readme
 
 bench-streaming: java $(DEV_STAMP)  ## measure Structured Streaming: throughput, latency, ways to keep state
 	$(BIN)/python -m benchmarks.state_forms
@@ -169,6 +170,7 @@ bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink (in an envir
 	$(BIN)/python -m benchmarks.peers.by_hand
 	$(BIN)/python -m benchmarks.peers.run
 	$(BIN)/python -m benchmarks.peers.esper.run
+	$(BIN)/python -m benchmarks.readme
 
 PAPERS := negation operators user_operators dense several drift hierarchies definitions definitions_spark \
 	live_archive partial_matches archive_probe archive_stream history routing shapes \

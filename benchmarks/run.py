@@ -1,7 +1,7 @@
 """Measures Ensue on this machine: `python -m benchmarks.run [--quick] [--only local ...]`.
 
-Kernel, `ensue.match` from Arrow, loops beside their encodings, Spark batch from Parquet, the
-first answer of a new query, and how long kernels compile.
+Reading the events and a plain loop, kernels, `ensue.match` from Arrow, loops beside their encodings,
+Spark batch from Parquet, the first answer of a new query, and how long kernels compile.
 Writes `benchmarks/results` and the figures of the README; with --quick only prints.
 """
 
@@ -15,11 +15,12 @@ from pathlib import Path
 from rich.console import Console
 
 import ensue
-from benchmarks import arrow, compile_time, first_answer, kernel, loops, readme, spark, threads
+from benchmarks import arrow, compile_time, first_answer, floor, kernel, loops, readme, spark, threads
 from benchmarks.machine import machine, sentence
 from benchmarks.tables import (
     Report,
     first_answer_sheet,
+    floor_sheet,
     growth_sheet,
     local_sheet,
     loops_sheet,
@@ -29,7 +30,7 @@ from benchmarks.tables import (
 )
 from benchmarks.workloads import FEW_KEYS, MANY_KEYS, WARM_UP, WORKLOADS, events
 
-PARTS = ("local", "threads", "loops", "first-answer", "compile-time", "spark")
+PARTS = ("floor", "local", "threads", "loops", "first-answer", "compile-time", "spark")
 console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
 
 
@@ -42,6 +43,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ensue-bench-") as name:
         # every kernel is compiled here and now; Spark's workers inherit the variable
         os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
+        if "floor" in options.only:
+            console.print("the floor: all bytes, a loop, `ensue.match` ...", style="dim")
+            said["floor"] = floor.measured(options.events, FEW_KEYS, options.times)
+            console.print(floor_sheet(said["floor"]).rich())
         if "local" in options.only:
             said["local"] = measure_local(options.events, options.times)
             console.print(local_sheet(said["local"]).rich())
@@ -125,7 +130,7 @@ def compared(said: dict[str, list[Report]]) -> bool:
     for report in said.get("spark", []):
         if report["query"] in local:
             report["same"] = report["matches"] == local[report["query"]]["arrow"]["matches"]
-    reports = [r for part in ("local", "threads", "loops", "spark") for r in said.get(part, [])]
+    reports = [r for part in ("floor", "local", "threads", "loops", "spark") for r in said.get(part, [])]
     different = [r["query"] for r in reports if not r.get("same", True)]
     for query in different:
         console.print(f"the numbers of matches differ: {query}", style="bold red")

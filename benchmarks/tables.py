@@ -328,19 +328,78 @@ def esper_sheet(reports: Sequence[Report]) -> Sheet:
 
 
 def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
-    """A question in Ensue and in what one would write by hand, in processor time."""
+    """A question in Ensue and in what one would write by hand, in processor time on all cores."""
     ways = ("ensue", "polars", "pandas", "duckdb")
     return Sheet(
-        f"Compared with code written by hand, {_counted(reports)} events, milliseconds of processor time",
-        ("question", "symbols", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue", "DuckDB / Ensue"),
+        "Compared with code written by hand, milliseconds of processor time",
+        (
+            "question", "events", "symbols", "matches",
+            "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue", "DuckDB / Ensue",
+        ),
         tuple(
             (
-                f"{r['question']}, {r['form']}" + ("" if r["ordered"] else ", unsorted"),
+                describe_question(r),
+                f"{r['events']:,}",
                 f"{r.get('symbols', 1_000):,}",
                 f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
                 *(f"{r['cpu_seconds'][way] * 1e3:,.0f}" if way in r["cpu_seconds"] else "-" for way in ways),
                 f"{r['ratio']['polars']:.1f}",
                 f"{r['ratio']['duckdb']:.1f}",
+            )
+            for r in on_all_cores(reports)
+        ),
+    )  # fmt: skip
+
+
+def by_hand_clock_sheet(reports: Sequence[Report]) -> Sheet | None:
+    """The same by the clock, for texts in order, on one core and on all; None for results without it."""
+    timed = [r for r in reports if "seconds" in r and r["ordered"] and r["form"] == "strings"]
+    if not timed:
+        return None
+    ways = ("ensue", "polars", "pandas", "duckdb")
+    return Sheet(
+        "Compared with code written by hand, milliseconds of the clock, as many threads as cores",
+        (
+            "question", "events", "symbols", "cores",
+            "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue", "DuckDB / Ensue",
+        ),
+        tuple(
+            (
+                describe_question(r),
+                f"{r['events']:,}",
+                f"{r['symbols']:,}",
+                f"{r['cores']}",
+                *(f"{r['seconds'][way] * 1e3:,.0f}" if way in r["seconds"] else "-" for way in ways),
+                *(f"{r['seconds'][way] / r['seconds']['ensue']:.1f}" for way in ("polars", "duckdb")),
+            )
+            for r in sorted(timed, key=lambda r: (r["events"], r["symbols"], r["question"], r["cores"]))
+        ),
+    )  # fmt: skip
+
+
+def on_all_cores(reports: Sequence[Report]) -> list[Report]:
+    """Of questions written by hand, the runs with the most cores."""
+    most = max((r.get("cores", 0) for r in reports), default=0)
+    return [r for r in reports if r.get("cores", 0) == most]
+
+
+def describe_question(report: Report) -> str:
+    """A question written by hand, and the table that it is asked of."""
+    return f"{report['question']}, {report['form']}" + ("" if report["ordered"] else ", unsorted")
+
+
+def floor_sheet(reports: Sequence[Report]) -> Sheet:
+    """Reading the events, a loop for one question, and `ensue.match`, on one core."""
+    return Sheet(
+        f"One core, {_counted(reports)} events, millions of events a second of processor time",
+        ("what", "from", "matches", "events", "GB a second"),
+        tuple(
+            (
+                r["query"],
+                r["form"],
+                "-" if r["matches"] is None else f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
+                f"{r['events_per_cpu_second'] / 1e6:,.1f}",
+                f"{r['events_per_cpu_second'] * r['bytes'] / r['events'] / 1e9:.1f}" if r["matches"] is None else "-",
             )
             for r in reports
         ),

@@ -31,8 +31,11 @@ class Workload:
         >>> print(WORKLOADS["any, sparse"].text(10_000).splitlines()[-1])
         WITHIN 3000 seconds
         """
-        seconds = max(1, self.seconds * symbols // FEW_KEYS)
-        return f"{self.query}\nWITHIN {seconds} seconds\n{self.returns}".strip()
+        return f"{self.query}\nWITHIN {self.window(symbols)} seconds\n{self.returns}".strip()
+
+    def window(self, symbols: int) -> int:
+        """Its seconds for events of so many symbols."""
+        return max(1, self.seconds * symbols // FEW_KEYS)
 
     @property
     def type(self) -> str | None:

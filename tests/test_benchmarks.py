@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import arrow, first_answer, kernel, loops, readme, spark
+from benchmarks import arrow, first_answer, floor, kernel, loops, machine, performance, plots, readme, spark
 from benchmarks.papers import subscriptions
 from benchmarks.peers import by_hand
 from benchmarks.tables import local_sheet
@@ -20,6 +21,7 @@ from support.seeds import scaled
 
 SYMBOLS = 50
 EVENTS = events(20_000, SYMBOLS)
+RESULT_FILES = sorted(readme.RESULTS.glob("*.json"))
 
 
 @pytest.mark.slow
@@ -94,15 +96,16 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
         "arrow": runs,
         "same": True,
     }
-    machine = {"cores": 2, "cpu": "X", "memory_bytes": 8 * 2**30, "python": "3", "date": "2026-01-01"}
-    results = {"machine": machine, "queries": [report]}
+    here = {"cores": 2, "cpu": "X", "memory_bytes": 8 * 2**30, "python": "3", "date": "2026-01-01"}
+    results = {"machine": here, "queries": [report]}
     (tmp_path / "local.json").write_text(json.dumps(results))
-    page = "before\n<!-- bench:start -->\nold\n<!-- bench:end -->\nafter\n"
-    tables = readme.write_tables(tmp_path)
-    new = readme.replace_block(page, readme.TABLES, tables)
+    page = "before\n<!-- tables:start -->\nold\n<!-- tables:end -->\nafter\n"
+    tables = performance.write_blocks(performance.Results(tmp_path))["tables"]
+    new = readme.replace_block(page, "tables", tables)
     assert local_sheet([report]).markdown() in new
+    assert "2026-01-01." in new  # and no commit: these results name none
     assert "old" not in new
-    assert readme.replace_block(new, readme.TABLES, tables) == new
+    assert readme.replace_block(new, "tables", tables) == new
 
 
 def test_the_pages_have_the_figures_of_the_result_files() -> None:
@@ -110,7 +113,71 @@ def test_the_pages_have_the_figures_of_the_result_files() -> None:
     assert readme.write_figures(readme.RESULTS) in readme_text
     assert len(readme_text.splitlines()) <= 200
     page = readme.PERFORMANCE.read_text(encoding="utf-8")
-    assert readme.write_tables(readme.RESULTS) in page
+    assert readme.write_page(page, performance.Results(readme.RESULTS)) == page
+
+
+def test_the_plots_of_the_page_are_those_of_the_result_files() -> None:
+    drawn = {plot.name: plots.draw(plot) for plot in performance.list_all_plots(performance.Results(readme.RESULTS))}
+    files = {path.stem: path.read_text(encoding="utf-8") for path in readme.RESULTS.glob("performance_*.svg")}
+    assert drawn.keys() == files.keys()
+    assert [name for name, svg in drawn.items() if not plots.tell_same(svg, files[name])] == []
+
+
+def test_another_version_of_matplotlib_draws_the_same_figures_and_no_others() -> None:
+    def by(version: str, figures: str, line: int) -> str:
+        return f"Matplotlib v{version}, <dc:description>{figures}</dc:description> M 0 {line}"
+
+    assert plots.tell_same(by("3.9", "[1]", 7), by("3.11", "[1]", 8))
+    assert not plots.tell_same(by("3.9", "[1]", 7), by("3.11", "[2]", 7))
+    assert not plots.tell_same(by("3.9", "[1]", 7), by("3.9", "[1]", 8))
+
+
+def test_results_were_measured_at_a_commit_of_this_history() -> None:
+    if machine.ask_git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("without the history of git")
+    named = {path.name: json.loads(path.read_text())["machine"].get("commit") for path in RESULT_FILES}
+    commits = {name: commit.removesuffix(machine.CHANGED) for name, commit in named.items() if commit}
+    known = {c: machine.ask_git("merge-base", "--is-ancestor", c, "HEAD") is not None for c in set(commits.values())}
+    assert [name for name, commit in commits.items() if not known[commit]] == []
+
+
+def test_results_name_the_commit_and_whether_the_code_differed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, str | None] = {"rev-parse": "0a1b2c3d", "status": ""}
+    monkeypatch.setattr(machine, "ask_git", lambda command, *_: said[command])
+    described = machine.machine()
+    assert described["commit"] == "0a1b2c3d"
+    assert machine.sentence(described).endswith(", commit 0a1b2c3d")
+    said["status"] = " M src/ensue/api.py"
+    assert machine.machine()["commit"] == "0a1b2c3d with changes"
+    said["rev-parse"] = None  # no git
+    assert "commit" not in machine.machine()
+
+
+def test_reading_a_loop_and_questions_on_one_core_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
+    monkeypatch.setattr(floor, "match_in_loop", floor.match_in_loop.py_func)
+    read = floor.measured(1_000, SYMBOLS, 1)
+    assert all(report["same"] for report in read)
+    assert read[2]["matches"] == read[3]["matches"] > 0
+    plain = by_hand.arranged(by_hand.events(1_000, SYMBOLS, seed=3), ordered=True, form="strings", seed=3)
+    asked = by_hand.compare(by_hand.QUESTIONS[0], plain, 1, ordered=True, form="strings")
+    asked = [asked | {"symbols": symbols, "cores": cores} for cores in (1, 4) for symbols in (1_000, 100_000)]
+    for name, part, reports in (("floor", "queries", read), ("by_hand", "questions", asked)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"machine": machine.machine(), part: reports}))
+    shutil.copy(readme.RESULTS / "threads.json", tmp_path)
+    results = performance.Results(tmp_path)
+    blocks = performance.write_blocks(results)
+    assert "% of the loop" in blocks["plots"]
+    assert "milliseconds of the clock" in blocks["compared"]
+    drawn = performance.list_all_plots(results)
+    titles = [panel.title for plot in drawn for panel in plot.panels]
+    assert titles[1:5] == [
+        f"{symbols} keys: {what}"
+        for symbols in ("1,000", "100,000")
+        for what in ("processor time, all cores together", "the clock, all cores")
+    ]
+    assert titles[-2:] == ["1 core: the clock", "4 cores: the clock"]
+    assert all(name in plots.draw(drawn[0]) for name in (*floor.QUERIES, "without Ensue", "from dictionaries"))
 
 
 def test_the_page_of_operators_has_the_figures_of_its_file() -> None:

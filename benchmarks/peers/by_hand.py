@@ -1,19 +1,23 @@
 """Questions in Ensue, and what one would write by hand: Polars, pandas, DuckDB.
 
-python -m benchmarks.peers.by_hand [--events 2000000] [--question NAME ...] [--symbols 1000 ...] [--form FORM ...]
+python -m benchmarks.peers.by_hand [--events 2000000 10000000] [--symbols 1000 ...] [--cores 1 ...] [--question NAME]
 
 Each question is asked of one symbol and within a minute. Times are of the processor, all cores
-together, the best of several passes in turns; Ensue's kernel is compiled before. Where there are
-several ways to write a question by hand, the fastest counts. Matches are compared one by one, by
-the times of their events.
+together, and of the clock, the best of several passes in turns; each library takes as many threads
+as it does by itself. Ensue's kernel is compiled before. Fewer cores, and a second number of events,
+are measured with texts in order only. Where there are several ways to write a question by hand, the
+fastest counts. Matches are compared one by one, by the times of their events.
 """
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +126,7 @@ def chain_in_pandas(events: pd.DataFrame, volumes: Volumes, *, ordered: bool) ->
 
 def in_duckdb(text: str, events: pa.Table, *, ordered: bool) -> pa.Table:  # noqa: ARG001
     """A statement over `events`."""
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": get_cores()}) as connection:
         connection.register("events", events)
         return connection.sql(text).to_arrow_table()
 
@@ -303,24 +307,46 @@ QUESTIONS = (
 def main() -> int:
     """Asks all questions in all ways, writes the results; 1 if any matches differ."""
     options = _options()
-    console = Console(width=None if sys.stdout.isatty() else 140)
     before = machine() | {p.__name__: p.__version__ for p in (pl, pd, duckdb)}
     reports = []
-    for symbols, form, ordered in SETTINGS:
-        if symbols not in (options.symbols or SYMBOLS[:1]) or form not in (options.form or FORMS):
-            continue
-        plain = events(options.events, symbols, options.seed)
-        given = arranged(plain, ordered=ordered, form=form, seed=options.seed)
-        for question in QUESTIONS:
-            if question.name in (options.question or [question.name]):
-                reports.append(compare(question, given, options.passes, ordered=ordered, form=form))
-                reports[-1]["symbols"] = symbols
-                console.print(by_hand_sheet(reports[-1:]).markdown(), markup=False)
-    if not (options.question or options.symbols or options.form):
+    numbers = options.cores or sorted({1, get_cores()})
+    for cores in numbers:  # a library counts them when it starts
+        with ProcessPoolExecutor(1, get_context("spawn"), _keep_cores, (cores,)) as process:
+            reports += process.submit(measure, options, cores == max(numbers)).result()
+    if options.output or not (options.question or options.symbols or options.cores or options.form):
         summary = {"machine": before, "options": vars(options), "questions": reports}
-        RESULTS.write_text(json.dumps(summary, indent=2) + "\n")
-    console.print(by_hand_sheet(reports).markdown(), markup=False)
+        (options.output or RESULTS).write_text(json.dumps(summary, indent=2, default=str) + "\n")
+    Console(width=None if sys.stdout.isatty() else 140).print(by_hand_sheet(reports).markdown(), markup=False)
     return 0 if all(report["same"] for report in reports) else 1
+
+
+def measure(options: argparse.Namespace, all_cores: bool) -> list[Report]:
+    """All questions that are asked for, on the cores of this process."""
+    reports = []
+    for place, count in enumerate(options.events):
+        for symbols, form, ordered in SETTINGS:
+            if symbols not in (options.symbols or SYMBOLS) or form not in (options.form or FORMS):
+                continue
+            if not (all_cores and place == 0) and (form, ordered) != (FORMS[0], True):
+                continue
+            plain = events(count, symbols, options.seed)
+            given = arranged(plain, ordered=ordered, form=form, seed=options.seed)
+            for question in QUESTIONS:
+                if question.name in (options.question or [question.name]):
+                    reports.append(compare(question, given, options.passes, ordered=ordered, form=form))
+                    reports[-1] |= {"symbols": symbols, "cores": get_cores()}
+                    print(by_hand_sheet(reports[-1:]).markdown(), flush=True)
+    return reports
+
+
+def get_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _keep_cores(count: int) -> None:
+    if count != get_cores():
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
 def events(count: int, symbols: int, seed: int) -> pa.Table:
@@ -358,6 +384,7 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
     }
     found: dict[str, pa.Table] = {}
     seconds: dict[str, list[float]] = {}
+    by_clock: dict[str, list[float]] = {}
     for turn in range(passes + 1):
         for name, way in ways.items():
             library = name.split()[0]
@@ -367,6 +394,7 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
             found[name] = result.select(list(question.columns))
             if turn:  # the first compiles, and finds memory
                 seconds.setdefault(library, []).append(clock.cpu_seconds)
+                by_clock.setdefault(library, []).append(clock.seconds)
             del result
     expected = members(found["ensue"])
     best = {name: min(taken) for name, taken in seconds.items()}
@@ -379,6 +407,7 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
         "matches": found["ensue"].num_rows,
         "same": all(np.array_equal(members(t), expected) for t in found.values()),
         "cpu_seconds": best,
+        "seconds": {name: min(taken) for name, taken in by_clock.items()},
         "ratio": {name: best[name] / best["ensue"] for name in best if name != "ensue"},
     }
 
@@ -392,11 +421,13 @@ def members(found: pa.Table) -> Any:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--events", type=int, nargs="+", default=[2_000_000])
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--passes", type=int, default=5)
-    only = "this one (repeatable); results are then not written"
-    parser.add_argument("--symbols", type=int, action="append", choices=SYMBOLS, help=only)
+    parser.add_argument("--output", type=Path, help="instead of benchmarks/results/by_hand.json")
+    only = "only these; results are then written with --output only"
+    parser.add_argument("--symbols", type=int, nargs="+", choices=SYMBOLS, help=only)
+    parser.add_argument("--cores", type=int, nargs="+", help=f"{only}; usually one, and all")
     parser.add_argument("--form", action="append", choices=FORMS, help=only)
     parser.add_argument("--question", action="append", choices=[q.name for q in QUESTIONS], help=only)
     return parser.parse_args()
