@@ -168,7 +168,7 @@ def describe_serial_part(results: Results) -> Iterator[str]:
         f"By the clock, {len(divided) - len(slower)} of {len(divided)} calls are faster in {threads} threads"
         + (f", and these are not: {'; '.join(slower)}." if slower else ".")
     )
-    yield results.measured("threads")
+    yield f"\n{results.measured('threads')}"
 
 
 def list_slower(results: Results) -> Iterator[str]:
@@ -183,7 +183,7 @@ def list_slower(results: Results) -> Iterator[str]:
         least = slower[0]
         questions = dict.fromkeys(r["question"] for r in asked)
         counts = [(q, [r["ratio"][way] for r in asked if r["question"] == q]) for q in questions]
-        by_question = ", ".join(
+        by_question = "; ".join(
             f"{question} ({sum(r < 1 for r in ratios)} of {len(ratios)})"
             for question, ratios in counts
             if min(ratios) < 1
