@@ -102,24 +102,8 @@ class SkipStrategy:
         places = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         tied = order[places]
         group = np.cumsum(np.insert(~same, 0, True))[places]
-        offsets, steps = self._steps(matches.pick(tied))
-        order[places] = tied[order_by_members(group, offsets, steps)]
+        order[places] = tied[order_by_members(group, *matches.pick(tied).list_members(self.order))]
         return order
-
-    def _steps(self, matches: Matches) -> tuple[Rows, Rows]:
-        """The members of each match in order, as offsets and numbers.
-
-        A number sorts by row, then by the position of the variable in the pattern.
-        """
-        match, steps = [], []
-        for number, variable in enumerate(self.order):
-            offsets, rows = matches.segments(variable)
-            match.append(np.repeat(np.arange(matches.count), np.diff(offsets)))
-            steps.append(rows[offsets[0] : offsets[-1]] * len(self.order) + number)
-        match_numbers, step = np.concatenate(match), np.concatenate(steps)
-        places = np.zeros(matches.count + 1, np.int64)
-        np.cumsum(np.bincount(match_numbers, minlength=matches.count), out=places[1:])
-        return places, step[np.lexsort([step, match_numbers])]
 
 
 NONE = np.zeros(0, np.int64)
