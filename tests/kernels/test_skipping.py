@@ -12,6 +12,7 @@ import numba
 import numpy as np
 import pytest
 
+from ensue.engine.match_output import list_members
 from ensue.errors import QueryError
 from ensue.kernels.match_selection import are_distinct, order_by_ends, order_by_members
 from ensue.vector.match_rows import Matches
@@ -162,6 +163,6 @@ def test_members_are_listed_in_order():
             rows = np.array([row for some in bound for row in some], int)
             lists[name] = np.cumsum([0, *map(len, bound)]), rows
         single = np.array([match.index("d") if "d" in match else -1 for match in dealt])
-        offsets, steps = Matches({"d": single}, lists, len(dealt)).list_members(names)
+        offsets, steps = list_members(Matches({"d": single}, lists, len(dealt)), names)
         expected = [[row * 4 + names.index(n) for row, n in enumerate(match) if n] for match in dealt]
         assert [steps[a:b].tolist() for a, b in pairwise(offsets)] == expected

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.engine.interval_negation import matches_from_arrays, matches_to_arrays
-from ensue.engine.match_output import concat_matches, list_rows_newest_first
+from ensue.engine.match_output import concat_matches, list_members, list_rows_newest_first
 from ensue.engine.state_format import Arrays
 from ensue.ir.query import Query
 from ensue.ir.selection import AfterMatch, MatchChoice, SkipTarget
@@ -102,7 +102,7 @@ class SkipStrategy:
         places = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         tied = order[places]
         group = np.cumsum(np.insert(~same, 0, True))[places]
-        order[places] = tied[order_by_members(group, *matches.pick(tied).list_members(self.order))]
+        order[places] = tied[order_by_members(group, *list_members(matches.pick(tied), self.order))]
         return order
 
 

@@ -85,22 +85,18 @@ def skip_matches(order: Table, keys: Table, first: Table, target: Table, earlies
 
 
 @kernel()
-def merge_members(
-    offsets: Table, rows: Table, number: int, width: int, begins: Table, ends: Table, steps: Table
-) -> None:
-    """Merge the ascending rows of the variable `number` of `width` into the ascending steps of matches."""
+def merge_members(offsets: Table, rows: Table, number: int, of: int, begins: Table, ends: Table, steps: Table) -> None:
+    """Merge the ascending rows of variable `number` of `of` into the ascending steps of matches."""
     for k in range(ends.shape[0]):
         own, added = ends[k] - 1, offsets[k + 1] - 1
         ends[k] += offsets[k + 1] - offsets[k]
         place = ends[k] - 1
         while added >= offsets[k]:
-            step = rows[added] * width + number
+            step = rows[added] * of + number
             if own >= begins[k] and steps[own] > step:
-                steps[place] = steps[own]
-                own -= 1
+                steps[place], own = steps[own], own - 1
             else:
-                steps[place] = step
-                added -= 1
+                steps[place], added = step, added - 1
             place -= 1
 
 
@@ -108,12 +104,9 @@ def merge_members(
 def is_before(a: int, b: int, offsets: Table, steps: Table) -> bool:
     """Whether the members of match `a` precede those of match `b` lexicographically; a prefix comes last."""
     i, j = offsets[a], offsets[b]
-    while i < offsets[a + 1] and j < offsets[b + 1]:
-        if steps[i] != steps[j]:
-            return bool(steps[i] < steps[j])
-        i += 1
-        j += 1
-    return bool(i < offsets[a + 1] and j == offsets[b + 1])
+    while i < offsets[a + 1] and j < offsets[b + 1] and steps[i] == steps[j]:
+        i, j = i + 1, j + 1
+    return bool(i < offsets[a + 1] and (j == offsets[b + 1] or steps[i] < steps[j]))
 
 
 @kernel()
@@ -133,21 +126,18 @@ def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
                 earlier = is_before(end, end - 1, offsets, steps)
                 rises, falls = rises and not earlier, falls and earlier
             end += 1
-        width = 1
         if falls:
-            for place in range(begin, end):
-                order[place] = begin + end - 1 - place
+            order[begin:end] = order[begin:end][::-1].copy()
+        width = 1
         while width < end - begin and not (rises or falls):
             for low in range(begin, end, 2 * width):
                 middle, high = min(low + width, end), min(low + 2 * width, end)
                 i, j = low, middle
                 for place in range(low, high):
                     if j >= high or (i < middle and not is_before(order[j], order[i], offsets, steps)):
-                        merged[place] = order[i]
-                        i += 1
+                        merged[place], i = order[i], i + 1
                     else:
-                        merged[place] = order[j]
-                        j += 1
+                        merged[place], j = order[j], j + 1
             order[begin:end] = merged[begin:end]
             width *= 2
         begin = end

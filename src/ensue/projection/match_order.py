@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.analyzer.output_mode import get_last_atom, is_summarized
+from ensue.engine.match_output import list_members
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.kernels.match_selection import order_by_members
@@ -73,7 +74,7 @@ def limit_matches(matches: Matches, query: Query) -> Matches:
 def sort_by_members(matches: Matches, query: Query, last: Ints) -> Ints:
     """The specified order: by the last event, then event by event from the first."""
     order = np.argsort(last, kind="stable")
-    members = matches.pick(order).list_members(_list_variables(query))
+    members = list_members(matches.pick(order), _list_variables(query))
     ordered: Ints = order[order_by_members(last[order], *members)]
     return ordered
 
@@ -87,7 +88,7 @@ def rank_matches(matches: Matches, query: Query) -> pa.Array:
     >>> second < first
     True
     """
-    offsets, code = matches.list_members(_list_variables(query))
+    offsets, code = list_members(matches, _list_variables(query))
     code = np.insert(code, offsets[1:], _NEVER)  # a prefix is sorted last
     places = (8 * (offsets + np.arange(len(offsets)))).astype(np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(code.astype(">i8").tobytes())]

@@ -1,6 +1,6 @@
 """Matches as row numbers of the events bound to each variable."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,8 +43,7 @@ class Matches:
         if variable in self.lists:
             return self.lists[variable][1]
         rows = self.rows[variable]
-        bound = rows >= 0
-        return rows if bound.all() else rows[bound]
+        return rows if rows.min(initial=0) >= 0 else rows[rows >= 0]
 
     def segments(self, variable: str) -> tuple[Ints, Ints]:
         """The rows of any variable as offsets and values; a plain variable has one row or none.
@@ -54,32 +53,12 @@ class Matches:
         """
         if variable in self.lists:
             return self.lists[variable]
-        offsets = np.zeros(self.count + 1, np.int64)
         if variable not in self.rows:
-            return offsets, np.zeros(0, np.int64)
-        rows = self.elements(variable)
-        if len(rows) == self.count:
-            return np.arange(self.count + 1), rows
-        np.cumsum(self.rows[variable] >= 0, out=offsets[1:])
+            return np.zeros(self.count + 1, np.int64), np.zeros(0, np.int64)
+        offsets, rows = np.arange(self.count + 1), self.elements(variable)
+        if len(rows) < self.count:
+            np.cumsum(self.rows[variable] >= 0, out=offsets[1:])
         return offsets, rows
-
-    def list_members(self, variables: Sequence[str]) -> tuple[Ints, Ints]:
-        """The members of each match in order, as offsets and numbers.
-
-        A number sorts by row, then by the place of the variable among `variables`, those of the pattern.
-
-        >>> Matches({"b": np.array([6])}, {"a": (np.array([0, 2]), np.array([5, 7]))}, 1).list_members("ab")
-        (array([0, 3]), array([10, 13, 14]))
-        """
-        segments = [self.segments(variable) for variable in variables]
-        places = np.zeros(self.count + 1, np.int64)
-        np.cumsum(sum(np.diff(offsets) for offsets, _ in segments), out=places[1:])
-        begins, steps = places[:-1], np.empty(places[-1], np.int64)
-        ends = begins.copy()
-        for number, (offsets, rows) in enumerate(segments):
-            found = as_read_only(offsets), as_read_only(rows)
-            match_selection.merge_members(*found, number, len(segments), as_read_only(begins), ends, steps)
-        return places, steps
 
     def nth(self, variable: str, number: int) -> Ints:
         """The row of the n-th event of a variable, counted from 1; -1 selects the last one.
@@ -136,13 +115,10 @@ class Matches:
         """
         lists = {}
         for variable, (offsets, rows) in self.lists.items():
-            lengths = np.diff(offsets)[numbers]
-            places = np.zeros(len(lengths) + 1, np.int64)
-            np.cumsum(lengths, out=places[1:])
-            picked = np.empty(places[-1], np.int64)
+            places = np.cumsum(np.append(0, np.diff(offsets)[numbers]))
+            lists[variable] = places, np.empty(places[-1], np.int64)
             found = map(as_read_only, (offsets, rows, np.asarray(numbers), places))
-            match_selection.pick_lists(*found, picked)
-            lists[variable] = places, picked
+            match_selection.pick_lists(*found, lists[variable][1])
         singles = {variable: rows[numbers] for variable, rows in self.rows.items()}
         tally = None if self.tally is None else self.tally[numbers]
         return Matches(singles, lists, len(numbers), tally)
