@@ -55,7 +55,8 @@ def order_by_ends(last: Table, first: Table) -> Table:
             falls = falls and first[order[end]] < first[order[end - 1]]
             end += 1
         if falls:  # the newest run was processed first
-            order[begin:end] = order[begin:end][::-1].copy()
+            for k in range((end - begin) // 2):
+                order[begin + k], order[end - 1 - k] = order[end - 1 - k], order[begin + k]
         elif end - begin <= FEW:
             for k in range(begin + 1, end):
                 moved, place = order[k], k
@@ -126,8 +127,8 @@ def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
                 earlier = is_before(end, end - 1, offsets, steps)
                 rises, falls = rises and not earlier, falls and earlier
             end += 1
-        if falls:
-            order[begin:end] = order[begin:end][::-1].copy()
+        for place in range(begin, end if falls else begin):
+            order[place] = begin + end - 1 - place
         width = 1
         while width < end - begin and not (rises or falls):
             for low in range(begin, end, 2 * width):
