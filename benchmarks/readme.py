@@ -12,6 +12,7 @@ from benchmarks.tables import (
     Report,
     Sheet,
     by_hand_sheet,
+    esper_lengths_sheet,
     esper_sheet,
     first_answer_sheet,
     latency_sheet,
@@ -57,6 +58,7 @@ _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
     ("by_hand.json", "questions", by_hand_sheet),
     ("peers.json", "queries", peers_sheet),
     ("esper.json", "queries", esper_sheet),
+    ("esper_lengths.json", "queries", esper_lengths_sheet),
 )
 
 
