@@ -170,6 +170,7 @@ bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink (in an envir
 	$(BIN)/python -m benchmarks.peers.by_hand
 	$(BIN)/python -m benchmarks.peers.run
 	$(BIN)/python -m benchmarks.peers.esper.run
+	$(BIN)/python -m benchmarks.peers.esper.run --lengths 2 3 4 5 6 8
 	$(BIN)/python -m benchmarks.readme
 
 PAPERS := negation operators user_operators dense several drift hierarchies definitions definitions_spark \

@@ -314,16 +314,28 @@ def esper_sheet(reports: Sequence[Report]) -> Sheet:
     return Sheet(
         f"From events in memory, {_counted(reports)} events, events a second of processor time",
         ("query", "matches", "Esper", "Ensue", "ratio"),
-        tuple(
-            (
-                r["query"],
-                f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
-                f"{r['events'] / r['esper']['cpu_seconds']:,.0f}",
-                f"{r['events'] / r['ensue']['cpu_seconds']:,.0f}",
-                f"{r['ratio']:.1f}",
-            )
-            for r in reports
-        ),
+        tuple((r["query"], *_esper_cells(r)) for r in reports),
+    )
+
+
+def esper_lengths_sheet(reports: Sequence[Report]) -> Sheet:
+    """Sequences of more and more events on Esper and on Ensue, without and with a negation."""
+    said = {r["query"]: r for r in reports}
+    pairs = [(name, r, said[f"{name}, negated"]) for name, r in said.items() if "negated" not in name]
+    sides = ("Esper", "Ensue", "ratio")
+    return Sheet(
+        f"Sequences of one symbol, {_counted(reports)} events in memory, events a second of processor time",
+        ("length", "matches", *sides, "negated: matches", *sides),
+        tuple((name, *_esper_cells(plain), *_esper_cells(negated)) for name, plain, negated in pairs),
+    )
+
+
+def _esper_cells(r: Report) -> tuple[str, str, str, str]:
+    return (
+        f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
+        f"{r['events'] / r['esper']['cpu_seconds']:,.0f}",
+        f"{r['events'] / r['ensue']['cpu_seconds']:,.0f}",
+        f"{r['ratio']:.1f}",
     )
 
 

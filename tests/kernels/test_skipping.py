@@ -5,14 +5,17 @@ Few queries are compiled; with NUMBA_DISABLE_JIT=1 many random ones run.
 
 import re
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import numba
 import numpy as np
 import pytest
 
+from ensue.engine.match_output import list_members
 from ensue.errors import QueryError
 from ensue.kernels.match_selection import are_distinct, order_by_ends, order_by_members
+from ensue.vector.match_rows import Matches
 from support.edges import random_edges
 from support.groups import random_groups
 from support.judged import judged, prepared_for
@@ -139,7 +142,27 @@ def test_the_order_by_members():
         count = random.randint(0, 50)
         groups = np.array(sorted(random.randint(0, 4) for _ in range(count)), int)
         members = [sorted(random.sample(range(9), random.randint(0, 4))) for _ in range(count)]
+        if random.random() < 0.4:  # as kernels give them: in order, or the newest first
+            members.sort(reverse=random.random() < 0.5)
         offsets = np.cumsum([0, *map(len, members)])
         steps = np.array([step for some in members for step in some], int)
-        expected = sorted(range(count), key=lambda k: (groups[k], members[k]))
+        expected = sorted(range(count), key=lambda k: (groups[k], [*members[k], 9]))  # a prefix is last
         assert order_by_members(groups, offsets, steps).tolist() == expected
+
+
+def test_members_are_listed_in_order():
+    random, names = Random(8), ["a", "b", "c", "d"]
+    for _ in range(scaled(60)):
+        # the rows of each match go to variables, at most one of them to d, or to none
+        dealt = [[random.choice(["a", "b", "c", None]) for _ in range(random.randint(1, 9))] for _ in range(5)]
+        for match in dealt[1:]:
+            match[random.randrange(len(match))] = "d"
+        lists = {}
+        for name in "abc":
+            bound = [[row for row, n in enumerate(match) if n == name] for match in dealt]
+            rows = np.array([row for some in bound for row in some], int)
+            lists[name] = np.cumsum([0, *map(len, bound)]), rows
+        single = np.array([match.index("d") if "d" in match else -1 for match in dealt])
+        offsets, steps = list_members(Matches({"d": single}, lists, len(dealt)), names)
+        expected = [[row * 4 + names.index(n) for row, n in enumerate(match) if n] for match in dealt]
+        assert [steps[a:b].tolist() for a, b in pairwise(offsets)] == expected

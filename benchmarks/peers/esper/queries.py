@@ -82,3 +82,27 @@ PAIRS = (
         target=5,
     ),
 )
+
+
+def sequence(length: int, *, negated: bool) -> Pair:
+    """The next event of each type, A, B, C, D and again A, of one symbol; `negated`: no E before the last."""
+    types = ["ABCD"[k % 4] for k in range(length)]
+    steps = [f"x{k}={type}(symbol=x1.symbol)" for k, type in enumerate(types[1:], 2)]
+    events = [f"{type} x{k}" for k, type in enumerate(types, 1)]
+    if negated:
+        steps[-1] = f"({steps[-1]} and not E(symbol=x1.symbol))"
+        events.insert(-1, "!E n")
+    bound = ", ".join(f"x{k}" for k in range(1, length + 1))
+    return Pair(
+        name=f"{length} events" + (", negated" if negated else ""),
+        meaning=f"{' -> '.join(types)} of one symbol within ten minutes"
+        + (", no E before the last" if negated else ""),
+        esper=f"""
+            select x1.ts as s, x{length}.ts as e
+            from pattern [every x1=A -> ({" -> ".join(steps)}) where timer:within(600 seconds)]""",
+        ensue=f"""
+            SEQ({", ".join(events)}) WHERE skip_till_next_match({bound}) {{ [symbol] }}
+            WITHIN 599999 ms RETURN x1.ts AS s, x{length}.ts AS e""",
+        target=10,
+        typed=True,
+    )

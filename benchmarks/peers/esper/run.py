@@ -1,6 +1,7 @@
 """The same questions on Esper and on Ensue, events in memory: matches compared, ratio printed.
 
 python -m benchmarks.peers.esper.run [--events 500000] [--query NAME ...]
+python -m benchmarks.peers.esper.run --lengths 2 3 4 5 6 8   # sequences, with and without negation
 """
 
 import argparse
@@ -13,14 +14,14 @@ from typing import Any
 
 from benchmarks.machine import machine
 from benchmarks.peers.esper.build import POM, class_path
-from benchmarks.peers.esper.queries import PAIRS, Pair
+from benchmarks.peers.esper.queries import PAIRS, Pair, sequence
 from benchmarks.peers.events import read_matches, trades, write
-from benchmarks.tables import esper_sheet
+from benchmarks.tables import esper_lengths_sheet, esper_sheet
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / "benchmarks" / ".cache"
-RESULTS = ROOT / "benchmarks" / "results" / "esper.json"
+RESULTS = ROOT / "benchmarks" / "results"
 HEAP = "2g"
 
 Report = dict[str, Any]
@@ -33,6 +34,8 @@ def main() -> int:
     CACHE.mkdir(parents=True, exist_ok=True)
     classes, before = class_path(CACHE), machine() | {"esper": _version()}
     pairs = [p for p in PAIRS if options.query is None or p.name in options.query]
+    if options.lengths:
+        pairs = [sequence(length, negated=negated) for length in options.lengths for negated in (False, True)]
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="run-") as name:
         folder = Path(name)
         write(trades(options.events, options.symbols, options.seed), folder / "events.csv")
@@ -40,10 +43,12 @@ def main() -> int:
         for pair in pairs:
             console.print(f"{pair.name}: {pair.meaning}")
             reports.append(compare(pair, folder, classes, options))
-    if options.query is None:
+    if options.query is None and not options.quick:
         summary = {"machine": before, "options": vars(options), "queries": reports}
-        RESULTS.write_text(json.dumps(summary, indent=2) + "\n")
-    console.print(esper_sheet(reports).markdown(), markup=False)
+        name = "esper_lengths.json" if options.lengths else "esper.json"
+        (RESULTS / name).write_text(json.dumps(summary, indent=2) + "\n")
+    sheet = esper_lengths_sheet if options.lengths else esper_sheet
+    console.print(sheet(reports).markdown(), markup=False)
     for report in reports:
         if report["target"] is not None:
             reached = "reached" if report["ratio"] >= report["target"] else "not reached"
@@ -105,7 +110,14 @@ def _options() -> argparse.Namespace:
         "--query", action="append", choices=[p.name for p in PAIRS],
         help="only this query (repeatable); results are then not written",
     )  # fmt: skip
-    return parser.parse_args()
+    parser.add_argument("--lengths", type=int, nargs="+", help="sequences of so many events instead of the queries")
+    parser.add_argument(
+        "--quick", action="store_true", help="a fifth of the events, half of the passes, nothing is written"
+    )
+    options = parser.parse_args()
+    if options.quick:
+        options.events, options.passes = options.events // 5, options.passes // 2
+    return options
 
 
 if __name__ == "__main__":

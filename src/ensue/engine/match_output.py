@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from ensue.codegen.kernel_inputs import OUT_TOP
 from ensue.kernels import arena
+from ensue.kernels.match_selection import merge_members
 from ensue.physical.structure import StructureState, Table
+from ensue.vector.arrow_numpy import as_read_only
 from ensue.vector.match_rows import Matches
 
 
@@ -87,20 +89,30 @@ def concat_matches(pieces: list[Matches], names: Sequence[str]) -> Matches:
     return Matches(rows, lists, sum(p.count for p in pieces), tally)
 
 
+def list_members(matches: Matches, variables: Sequence[str]) -> tuple[Table, Table]:
+    """The members of each match in order, as offsets and numbers.
+
+    A number sorts by row, then by the place of the variable among `variables`, those of the pattern.
+
+    >>> one = Matches({"b": np.array([6])}, {"a": (np.array([0, 2]), np.array([5, 7]))}, 1)
+    >>> list_members(one, "ab")
+    (array([0, 3]), array([10, 13, 14]))
+    """
+    segments = [matches.segments(variable) for variable in variables]
+    places = np.zeros(matches.count + 1, np.int64)
+    for offsets, _ in segments:
+        places[1:] += offsets[1:] - offsets[0]
+    begins, ends, steps = as_read_only(places[:-1]), places[:-1].copy(), np.empty(places[-1], np.int64)
+    for number, (offsets, rows) in enumerate(segments):
+        merge_members(as_read_only(offsets), as_read_only(rows), number, len(segments), begins, ends, steps)
+    return places, steps
+
+
 def list_rows_newest_first(matches: Matches) -> npt.NDArray[np.int64]:
     """One line per match: its rows, newest first, padded with -1."""
-    number = [np.arange(matches.count) for _ in matches.rows]
-    rows = list(matches.rows.values())
-    for offsets, values in matches.lists.values():
-        counts = np.diff(offsets)
-        number.append(np.repeat(np.arange(matches.count), counts))
-        rows.append(values[offsets[0] : offsets[-1]])
-    match_numbers, row = np.concatenate(number), np.concatenate(rows)
-    match_numbers, row = match_numbers[row >= 0], row[row >= 0]
-    order = np.lexsort([-row, match_numbers])
-    match_numbers, row = match_numbers[order], row[order]
-    counts = np.bincount(match_numbers, minlength=matches.count)
-    place = np.arange(len(match_numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    offsets, steps = list_members(matches, matches.variables)
+    counts = np.diff(offsets)
     lines = np.full((matches.count, int(counts.max(initial=1))), -1, np.int64)
-    lines[match_numbers, place] = row
+    number = np.repeat(np.arange(matches.count), counts)
+    lines[number, offsets[1:][number] - 1 - np.arange(len(steps))] = steps // max(1, len(matches.variables))
     return lines

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.engine.interval_negation import matches_from_arrays, matches_to_arrays
-from ensue.engine.match_output import concat_matches, list_rows_newest_first
+from ensue.engine.match_output import concat_matches, list_members, list_rows_newest_first
 from ensue.engine.state_format import Arrays
 from ensue.ir.query import Query
 from ensue.ir.selection import AfterMatch, MatchChoice, SkipTarget
@@ -102,24 +102,8 @@ class SkipStrategy:
         places = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         tied = order[places]
         group = np.cumsum(np.insert(~same, 0, True))[places]
-        offsets, steps = self._steps(matches.pick(tied))
-        order[places] = tied[order_by_members(group, offsets, steps)]
+        order[places] = tied[order_by_members(group, *list_members(matches.pick(tied), self.order))]
         return order
-
-    def _steps(self, matches: Matches) -> tuple[Rows, Rows]:
-        """The members of each match in order, as offsets and numbers.
-
-        A number sorts by row, then by the position of the variable in the pattern.
-        """
-        match, steps = [], []
-        for number, variable in enumerate(self.order):
-            offsets, rows = matches.segments(variable)
-            match.append(np.repeat(np.arange(matches.count), np.diff(offsets)))
-            steps.append(rows[offsets[0] : offsets[-1]] * len(self.order) + number)
-        match_numbers, step = np.concatenate(match), np.concatenate(steps)
-        places = np.zeros(matches.count + 1, np.int64)
-        np.cumsum(np.bincount(match_numbers, minlength=matches.count), out=places[1:])
-        return places, step[np.lexsort([step, match_numbers])]
 
 
 NONE = np.zeros(0, np.int64)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.cached import cached_property
 from ensue.codegen.counters import ScanCounts
 from ensue.codegen.expressions import Feature
 from ensue.engine.program import Program
@@ -72,13 +73,20 @@ class Scan:
         self.types = list(dict.fromkeys(name for r in self.roles for name in get_type_names(r.type)))
         self.seen = 0  # bits of the roles whose types have occurred
         self.counts = ScanCounts()  # of a counting program
-        self._names = TypeNames(self.types)
-        self._plain = {
+
+    # not computed where several queries share a scan
+
+    @cached_property
+    def _names(self) -> TypeNames:
+        return TypeNames(self.types)
+
+    @cached_property
+    def _plain(self) -> dict[Expr, Expr]:
+        return {
             condition: rewrite_expr(condition, _without_variable)
             for role in self.roles
             for condition in (*role.conditions, *role.first)
         }
-        self._bits = self._bits_by_type()
 
     def get_roles(self, events: pa.Table) -> npt.NDArray[np.int64]:
         """The roles that each event can play, as bits; 0 if it is irrelevant."""
@@ -164,7 +172,8 @@ class Scan:
                 self.counts.role(role.variable, of_type, playing)
         return mask
 
-    def _bits_by_type(self) -> npt.NDArray[np.int64]:
+    @cached_property
+    def _bits(self) -> npt.NDArray[np.int64]:
         """The roles of each event type, and last those of any other type."""
         bits, frame = np.zeros(len(self.types) + 1, np.int64), self.program.frame
         for role in self.roles:

@@ -55,7 +55,8 @@ def order_by_ends(last: Table, first: Table) -> Table:
             falls = falls and first[order[end]] < first[order[end - 1]]
             end += 1
         if falls:  # the newest run was processed first
-            order[begin:end] = order[begin:end][::-1].copy()
+            for k in range((end - begin) // 2):
+                order[begin + k], order[end - 1 - k] = order[end - 1 - k], order[begin + k]
         elif end - begin <= FEW:
             for k in range(begin + 1, end):
                 moved, place = order[k], k
@@ -85,42 +86,59 @@ def skip_matches(order: Table, keys: Table, first: Table, target: Table, earlies
 
 
 @kernel()
+def merge_members(offsets: Table, rows: Table, number: int, of: int, begins: Table, ends: Table, steps: Table) -> None:
+    """Merge the ascending rows of variable `number` of `of` into the ascending steps of matches."""
+    for k in range(ends.shape[0]):
+        own, added = ends[k] - 1, offsets[k + 1] - 1
+        ends[k] += offsets[k + 1] - offsets[k]
+        place = ends[k] - 1
+        while added >= offsets[k]:
+            step = rows[added] * of + number
+            if own >= begins[k] and steps[own] > step:
+                steps[place], own = steps[own], own - 1
+            else:
+                steps[place], added = step, added - 1
+            place -= 1
+
+
+@kernel()
 def is_before(a: int, b: int, offsets: Table, steps: Table) -> bool:
-    """Whether the members of match `a` precede those of match `b` lexicographically."""
+    """Whether the members of match `a` precede those of match `b` lexicographically; a prefix comes last."""
     i, j = offsets[a], offsets[b]
-    while i < offsets[a + 1] and j < offsets[b + 1]:
-        if steps[i] != steps[j]:
-            return bool(steps[i] < steps[j])
-        i += 1
-        j += 1
-    return bool(i == offsets[a + 1] and j < offsets[b + 1])
+    while i < offsets[a + 1] and j < offsets[b + 1] and steps[i] == steps[j]:
+        i, j = i + 1, j + 1
+    return bool(i < offsets[a + 1] and (j == offsets[b + 1] or steps[i] < steps[j]))
 
 
 @kernel()
 def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
     """The order of matches sorted by group, within a group by members: a stable merge sort.
 
-    The members of match k are the ascending numbers `steps[offsets[k] : offsets[k + 1]]`.
+    The members of match k are the ascending numbers `steps[offsets[k] : offsets[k + 1]]`. Many kernels give the
+    matches of a group in order or in reverse, so both are seen first.
     """
     count = groups.shape[0]
     order, merged = np.arange(count), np.empty(count, np.int64)
     begin = 0
     while begin < count:
-        end = begin + 1
+        end, rises, falls = begin + 1, True, True
         while end < count and groups[end] == groups[begin]:
+            if rises or falls:
+                earlier = is_before(end, end - 1, offsets, steps)
+                rises, falls = rises and not earlier, falls and earlier
             end += 1
+        for place in range(begin, end if falls else begin):
+            order[place] = begin + end - 1 - place
         width = 1
-        while width < end - begin:
+        while width < end - begin and not (rises or falls):
             for low in range(begin, end, 2 * width):
                 middle, high = min(low + width, end), min(low + 2 * width, end)
                 i, j = low, middle
                 for place in range(low, high):
                     if j >= high or (i < middle and not is_before(order[j], order[i], offsets, steps)):
-                        merged[place] = order[i]
-                        i += 1
+                        merged[place], i = order[i], i + 1
                     else:
-                        merged[place] = order[j]
-                        j += 1
+                        merged[place], j = order[j], j + 1
             order[begin:end] = merged[begin:end]
             width *= 2
         begin = end
@@ -213,3 +231,12 @@ def widen_by_lists(offsets: Table, rows: Table, first: Table, last: Table) -> No
         if offsets[k] < offsets[k + 1]:
             first[k] = min(first[k], rows[offsets[k]])
             last[k] = max(last[k], rows[offsets[k + 1] - 1])
+
+
+@kernel()
+def pick_lists(offsets: Table, rows: Table, numbers: Table, places: Table, picked: Table) -> None:
+    """Copy the lists of the matches `numbers` to their places."""
+    for k in range(numbers.shape[0]):
+        begin = offsets[numbers[k]]
+        for p in range(places[k + 1] - places[k]):
+            picked[places[k] + p] = rows[begin + p]

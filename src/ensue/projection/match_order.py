@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.analyzer.output_mode import get_last_atom, is_summarized
+from ensue.engine.match_output import list_members
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_positive_atoms
+from ensue.kernels.match_selection import order_by_members
 from ensue.projection.match_ids import RowHashes, compute_match_ids
 from ensue.schema import ANY, Schema, get_type_names
 from ensue.vector.arrow_numpy import Bools, Ints
@@ -71,11 +73,10 @@ def limit_matches(matches: Matches, query: Query) -> Matches:
 
 def sort_by_members(matches: Matches, query: Query, last: Ints) -> Ints:
     """The specified order: by the last event, then event by event from the first."""
-    owner, code, lengths = _list_events(matches, query)
-    begins = np.cumsum(lengths) - lengths
-    steps = np.full((matches.count, int(lengths.max(initial=1))), _NEVER)
-    steps[owner, np.arange(len(owner)) - begins[owner]] = code
-    return np.lexsort((*reversed(steps.T), last))
+    order = np.argsort(last, kind="stable")
+    members = list_members(matches.pick(order), _list_variables(query))
+    ordered: Ints = order[order_by_members(last[order], *members)]
+    return ordered
 
 
 def rank_matches(matches: Matches, query: Query) -> pa.Array:
@@ -87,26 +88,16 @@ def rank_matches(matches: Matches, query: Query) -> pa.Array:
     >>> second < first
     True
     """
-    _, code, lengths = _list_events(matches, query)
-    code = np.insert(code, np.cumsum(lengths), _NEVER)  # a prefix is sorted last
-    places = np.zeros(matches.count + 1, np.int32)
-    np.cumsum(8 * (lengths + 1), out=places[1:])
+    offsets, code = list_members(matches, _list_variables(query))
+    code = np.insert(code, offsets[1:], _NEVER)  # a prefix is sorted last
+    places = (8 * (offsets + np.arange(len(offsets)))).astype(np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(code.astype(">i8").tobytes())]
     return pa.Array.from_buffers(pa.binary(), matches.count, buffers)
 
 
-def _list_events(matches: Matches, query: Query) -> tuple[Ints, Ints, Ints]:
-    """The events of all matches in order: match, event code, and the length of each match."""
-    variables = [atom.variable for atom in iterate_positive_atoms(query.pattern)]
-    codes, owners = [], []
-    for number, variable in enumerate(variables):
-        offsets, rows = matches.segments(variable)
-        owners.append(np.repeat(np.arange(matches.count), np.diff(offsets)))
-        codes.append(rows * len(variables) + number)
-    owner, code = np.concatenate(owners), np.concatenate(codes)
-    order = np.lexsort((code, owner))
-    owner, code = owner[order], code[order]
-    return owner, code, np.bincount(owner, minlength=matches.count)
+def _list_variables(query: Query) -> list[str]:
+    """The variables of a match in the order of the pattern."""
+    return [atom.variable for atom in iterate_positive_atoms(query.pattern)]
 
 
 class TriggerSummary:
@@ -161,7 +152,6 @@ class TriggerSummary:
 
 
 _BLOCK = 1 << 20  # tied matches that are sorted event by event at a time
-_WORD = 62  # bits of a sort key
 RESULT_ORDER = ("end", "start", "match_id")
 
 
@@ -175,7 +165,7 @@ def sort_matches(matches: Matches, events: pa.Table, query: Query, schema: Schem
     order, alike = _sort_by_times(matches, first, last, events, schema, unit)
     if alike.any():
         order = np.arange(matches.count) if order is None else order
-        order = _sort_ties(matches, query, order, alike, first, last)
+        order = _sort_ties(matches, query, order, alike)
     return matches if order is None else matches.pick(order)
 
 
@@ -224,51 +214,19 @@ def _earliest(matches: Matches, starts: Ints) -> Ints:
     return found
 
 
-def _sort_ties(matches: Matches, query: Query, order: Ints, alike: Bools, first: Ints, last: Ints) -> Ints:
+def _sort_ties(matches: Matches, query: Query, order: Ints, alike: Bools) -> Ints:
     """Sorts tied matches event by event."""
     begins = np.flatnonzero(np.concatenate([[True], ~alike]))
     sizes = np.diff(np.append(begins, len(order)))
     begins, sizes = begins[sizes > 1], sizes[sizes > 1]
-    names = [atom.variable for atom in iterate_positive_atoms(query.pattern)]
-    bits = len(names).bit_length()
     for some in _blocks(sizes):
         before = np.cumsum(sizes[some]) - sizes[some]
         places = np.repeat(begins[some] - before, sizes[some])
         places += np.arange(len(places))
         group = np.repeat(np.arange(len(before)), sizes[some])
-        group_rows = order[places]
-        width = int((last[group_rows] - first[group_rows]).max()) + 1
-        if width * bits <= _WORD:
-            code = _codes(matches.pick(group_rows), names, bits, width, first[group_rows])
-            room = _WORD - width * bits
-            if len(before) < 1 << room:
-                by = np.argsort((group << (width * bits)) - code, kind="stable")
-            else:
-                by = np.lexsort((-code, group))
-        else:
-            by = sort_by_members(matches.pick(group_rows), query, group)
-        order[places] = group_rows[by]
+        tied = order[places]
+        order[places] = tied[sort_by_members(matches.pick(tied), query, group)]
     return order
-
-
-def _codes(matches: Matches, names: list[str], bits: int, width: int, first: Ints) -> Ints:
-    """A number for each match, higher for earlier events: for each row from the first event on,
-    some bits with the row's variable."""
-    code = np.zeros(matches.count, np.int64)
-    newest = (width - 1 + first) * bits
-    for number, variable in enumerate(names):
-        if variable in matches.rows:
-            rows = matches.rows[variable]
-            shifted = (len(names) - number) << np.where(rows < 0, 0, newest - rows * bits)
-            code += shifted if bool((rows >= 0).all()) else np.where(rows < 0, 0, shifted)
-            continue
-        offsets, rows = matches.segments(variable)
-        owner = np.repeat(np.arange(matches.count), np.diff(offsets))
-        place = newest[owner] - rows * bits
-        here = np.flatnonzero(np.diff(offsets))
-        if len(here):
-            code[here] += np.add.reduceat((len(names) - number) << place, offsets[here])
-    return code
 
 
 def _blocks(sizes: Ints) -> list[slice]:

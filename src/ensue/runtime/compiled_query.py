@@ -37,6 +37,7 @@ from ensue.vector.take import create_empty_table
 if TYPE_CHECKING:
     from ensue.engine.adaptive import AdaptiveEngine
     from ensue.engine.reference_engine import ReferenceEngine
+    from ensue.operators.match.shared_scan import RoleTest
     from ensue.planner.explain.plan_node import PlanNode
 
 AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
@@ -109,12 +110,33 @@ class CompiledQuery:
         _, schema = self.physical
         return Program(self.plan, schema, self.shape.unit, nullable=False)
 
+    @cached_property
+    def matching_part(self) -> str:
+        """A text that is equal for queries that differ only in RETURN, HAVING and LIMIT."""
+        plan = self.plan
+        return f"{get_matching_query(plan)!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
+
+    @cached_property
+    def role_tests(self) -> "tuple[RoleTest, ...]":
+        """The tests of its roles, for a scan that several queries share."""
+        from ensue.operators.match.shared_scan import build_tests
+
+        return tuple(build_tests(self.program))
+
     def describe(self) -> "PlanNode":
         """Describes its plan, with its kernel."""
         from ensue.planner.explain.plan_description import describe_plan
 
         kernel = partial(format_kernel, self.plan, self.physical[1], self.shape.unit)
         return replace(describe_plan(self.plan), kernel=kernel)
+
+
+def get_matching_query(plan: PhysicalPlan) -> Query:
+    """The query of a plan without what does not decide the matches."""
+    query = replace(plan.query, name=None, returns=(), exists=False, limit=None)
+    if not isinstance(plan.structure, ReferencePlan):  # the reference evaluates HAVING itself
+        query = replace(query, having=None)
+    return query
 
 
 def compile_query(

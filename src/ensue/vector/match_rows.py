@@ -43,7 +43,7 @@ class Matches:
         if variable in self.lists:
             return self.lists[variable][1]
         rows = self.rows[variable]
-        return rows[rows >= 0]
+        return rows if rows.min(initial=0) >= 0 else rows[rows >= 0]
 
     def segments(self, variable: str) -> tuple[Ints, Ints]:
         """The rows of any variable as offsets and values; a plain variable has one row or none.
@@ -53,11 +53,12 @@ class Matches:
         """
         if variable in self.lists:
             return self.lists[variable]
-        offsets = np.zeros(self.count + 1, np.int64)
         if variable not in self.rows:
-            return offsets, np.zeros(0, np.int64)
-        np.cumsum(self.rows[variable] >= 0, out=offsets[1:])
-        return offsets, self.elements(variable)
+            return np.zeros(self.count + 1, np.int64), np.zeros(0, np.int64)
+        offsets, rows = np.arange(self.count + 1), self.elements(variable)
+        if len(rows) < self.count:
+            np.cumsum(self.rows[variable] >= 0, out=offsets[1:])
+        return offsets, rows
 
     def nth(self, variable: str, number: int) -> Ints:
         """The row of the n-th event of a variable, counted from 1; -1 selects the last one.
@@ -114,11 +115,10 @@ class Matches:
         """
         lists = {}
         for variable, (offsets, rows) in self.lists.items():
-            lengths = np.diff(offsets)[numbers]
-            places = np.zeros(len(lengths) + 1, np.int64)
-            np.cumsum(lengths, out=places[1:])
-            shift = np.repeat(offsets[:-1][numbers] - places[:-1], lengths)
-            lists[variable] = places, rows[shift + np.arange(places[-1])]
+            places = np.cumsum(np.append(0, np.diff(offsets)[numbers]))
+            lists[variable] = places, np.empty(places[-1], np.int64)
+            found = map(as_read_only, (offsets, rows, np.asarray(numbers), places))
+            match_selection.pick_lists(*found, lists[variable][1])
         singles = {variable: rows[numbers] for variable, rows in self.rows.items()}
         tally = None if self.tally is None else self.tally[numbers]
         return Matches(singles, lists, len(numbers), tally)

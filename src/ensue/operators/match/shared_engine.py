@@ -19,14 +19,19 @@ from ensue.engine.reference_engine import find_used_columns
 from ensue.engine.scan import ScannedBatch
 from ensue.ir.canonical_form import canonical_form
 from ensue.ir.expression import Expr
-from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.kernels.sorting import merge_rows
-from ensue.operators.match.shared_scan import Codes, EventBlock, RoleTest, ScanUses, feature_name, find_first_rows
-from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.operators.match.shared_scan import Codes, EventBlock, ScanUses, feature_name, find_first_rows
 from ensue.planner.predicate_order import get_state_layout
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
-from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
+from ensue.runtime.compiled_query import (
+    CompiledQuery,
+    build_result,
+    concat_deliveries,
+    get_matching_query,
+    has_many_events,
+    sort_by_time,
+)
 from ensue.runtime.stage import StageInput
 from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
@@ -38,24 +43,11 @@ DENSE = 12  # skipping this many rows costs a kernel as much as copying one
 SLICE = 1 << 20  # events per kernel call, between which it can be interrupted
 
 
-def get_matching_part(prepared: CompiledQuery) -> str:
-    """Returns a text that is equal for queries that differ only in RETURN, HAVING and LIMIT."""
-    plan = prepared.plan
-    return f"{_matching(plan)!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
-
-
 def get_stored_part(prepared: CompiledQuery) -> str:
     """Returns the matching part in the form that saved states contain."""
     plan = prepared.plan
     structure = get_state_layout(plan.structure, plan.query.where)
-    return canonical_form((_matching(plan), structure, plan.prune))
-
-
-def _matching(plan: PhysicalPlan) -> Query:
-    query = replace(plan.query, name=None, returns=(), exists=False, limit=None)
-    if not isinstance(plan.structure, ReferencePlan):  # the reference evaluates HAVING itself
-        query = replace(query, having=None)
-    return query
+    return canonical_form((get_matching_query(plan), structure, plan.prune))
 
 
 class SharedEngine:
@@ -70,7 +62,7 @@ class SharedEngine:
         self.members = list(members)  # the numbers of its queries
         self.engine = prepared.engine()
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
-        self.tests = tuple(_build_tests(self._scanning)) if self._scanning is not None else ()
+        self.tests = prepared.role_tests if self._scanning is not None else ()
         self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
 
     def copy(self) -> "SharedEngine":
@@ -179,15 +171,6 @@ _FIRST = np.zeros(1, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-def _build_tests(engine: Engine) -> Iterator[RoleTest]:
-    frame = engine.program.frame
-    for role in engine.program.plan.roles:
-        yield RoleTest.from_conditions(role, role.conditions, 1 << frame.bit(role.variable))
-        if role.first:
-            first = 1 << frame.bit(role.variable, first=True)
-            yield RoleTest.from_conditions(role, (*role.conditions, *role.first), first)
-
-
 def _recode(block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]) -> Codes:
     """Translates a block's codes into codes of an engine by encoding one row of each."""
     if len(block_codes) == 1 and block_codes[0] >= 0:
@@ -223,7 +206,7 @@ def create_shared_engines(queries: Sequence[CompiledQuery]) -> list[SharedEngine
     """Creates one engine for all queries with the same matching part."""
     watchers: dict[str, SharedEngine] = {}
     for number, prepared in enumerate(queries):
-        key = get_matching_part(prepared)
+        key = prepared.matching_part
         if key not in watchers:
             watchers[key] = SharedEngine(prepared)
         watchers[key].members.append(number)

@@ -6,7 +6,7 @@ query that uses them has read them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.codegen.expressions import Feature
+from ensue.engine.program import Program
 from ensue.engine.scan import Array, encode_feature
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.planner.features import to_feature
@@ -69,6 +70,15 @@ class RoleTest:
         if not uses.roles[self.key]:
             uses.conditions.update((self.key.type, c) for c in self.key.conditions)
         uses.roles[self.key] += 1
+
+
+def build_tests(program: Program) -> Iterator[RoleTest]:
+    """Builds the tests of all roles of a query."""
+    for role in program.plan.roles:
+        yield RoleTest.from_conditions(role, role.conditions, 1 << program.frame.bit(role.variable))
+        if role.first:
+            first = 1 << program.frame.bit(role.variable, first=True)
+            yield RoleTest.from_conditions(role, (*role.conditions, *role.first), first)
 
 
 class EventBlock:
