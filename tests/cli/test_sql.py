@@ -159,6 +159,13 @@ def test_columns_of_one_name_are_told_apart(run, prices):
     assert json_lines(out)[0]["low_4"] == 8
 
 
+def test_a_file_may_stand_in_the_query(run, prices):
+    expected = run("run", QUERY, "--table", prices)
+    assert run("run", QUERY.replace("FROM prices", f"FROM '{prices}'")) == expected
+    code, _, err = run("run", QUERY.replace("FROM prices", "FROM 'nowhere.csv'"))
+    assert (code, "there is no file or folder nowhere.csv" in err) == (3, True)
+
+
 def test_limits_hold(run, prices):
     code, _, err = run("run", QUERY, "--table", prices, "--max-matches", 1)
     assert code == 2

@@ -11,6 +11,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
@@ -228,9 +229,47 @@ def test_times_are_of_utc_on_every_machine():
     assert rows("SELECT CAST(day AS VARCHAR) FROM t", {"t": times}) == [("1970-01-01 00:00:00+00",)]
 
 
-def test_variables_of_the_program_are_no_tables():
+def test_variables_of_the_program_are_no_tables_beside_those_that_are_passed():
     hidden = EVENTS  # noqa: F841  DuckDB would find it
     assert "unknown table 'hidden'" in str(refused("SELECT * FROM hidden"))
+    with pytest.raises(QueryError, match="unknown table 'hidden'"):
+        ensue.sql("SELECT * FROM hidden", tables={})
+
+
+CLAUSE = "MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(id) AS last PATTERN (A UP+) DEFINE UP AS price > PREV(price))"
+
+
+def test_tables_are_variables_of_the_caller():
+    local = EVENTS.to_pandas()  # noqa: F841
+    found = ensue.sql(f"SELECT * FROM local {CLAUSE}")
+    assert isinstance(found, pd.DataFrame)
+    assert list(found["last"]) == [4]
+    joined = ensue.sql(f"SELECT e.price FROM Local {CLAUSE} AS m JOIN EVENTS e ON e.id = m.last")
+    assert joined.to_pylist() == [{"price": 40.0}]
+
+
+def test_a_named_query_hides_a_variable_and_other_values_are_no_tables():
+    number = 5  # noqa: F841
+    local = EVENTS.slice(0, 2)  # noqa: F841
+    found = ensue.sql(f"WITH local AS (SELECT * FROM events WHERE id > 2) SELECT * FROM local {CLAUSE}")
+    assert found.to_pylist() == [{"last": 4}]
+    with pytest.raises(QueryError, match="unknown table 'number'") as caught:
+        ensue.sql(f"SELECT * FROM number {CLAUSE}")
+    assert "tables={'number': ...}" in str(caught.value)
+
+
+def test_tables_are_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(EVENTS.slice(0, 3), "Events.parquet")
+    pq.write_table(EVENTS.slice(3), "events_2.parquet")
+    assert ensue.sql(f"SELECT * FROM 'Events.parquet' {CLAUSE}").to_pylist() == [{"last": 3}]
+    joined = f"SELECT e.price FROM '*.parquet' {CLAUSE} AS m JOIN 'events_2.parquet' e ON e.id = m.last"
+    assert ensue.sql(joined).to_pylist() == [{"price": 40.0}]
+    with pytest.raises(EventError, match=r"there is no file or folder Event\.parquet") as caught:
+        ensue.sql(f"SELECT * FROM 'Event.parquet' {CLAUSE}")
+    assert "did you mean 'Events.parquet'?" in str(caught.value)
+    with pytest.raises(QueryError, match="only reads the tables you pass"):
+        ensue.sql("SELECT * FROM 'Events.parquet'", tables={})
 
 
 @pytest.mark.parametrize(

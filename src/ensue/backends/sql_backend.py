@@ -1,14 +1,16 @@
 """SQL with MATCH_RECOGNIZE, over tables in memory or on Spark."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
-from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, to_arrow_table
+from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, is_table, to_arrow_table
 from ensue.backends.sql_tables import MatchClauseFunction, run
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
@@ -193,6 +195,42 @@ def _read_table(name: str, table: Any) -> pa.Table:
         raise EventError(f"table {name}: {error}") from None
     except (TypeError, ValueError) as error:  # an Arrow export that fails
         raise EventError(f"table {name} cannot be read: {error}") from None
+
+
+def find_tables(text: str, variables: Mapping[str, Any], dialect: Dialect | None = None) -> dict[str, Any]:
+    """Find the tables that a query names among the variables of a program; case may differ.
+
+    Without a dialect a text that DuckDB cannot parse is read as Spark SQL, and a name that no table
+    has may be the path of a file.
+    """
+    spelled = {name.lower(): name for name in variables}
+    files = list_file_tables(text) if dialect is None else ()
+    tables: dict[str, Any] = {}
+    for name in _find_names(text, dialect):
+        value = variables.get(name, variables.get(spelled.get(name.lower(), "")))
+        if is_table(value):
+            tables.setdefault(name.lower(), value)
+        elif name in files:
+            tables[name] = Path(name)
+    return tables
+
+
+def list_file_tables(text: str) -> list[str]:
+    """List the files that a query reads as tables: FROM 'prices.parquet'."""
+    from ensue.backends.event_files import detect_format
+
+    return [name for name in _find_names(text) if detect_format(Path(name)) is not None]
+
+
+def _find_names(text: str, dialect: Dialect | None = None) -> tuple[str, ...]:
+    """List the tables that a query names; none if it cannot be parsed, which its run reports."""
+    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
+        from ensue.parser.sql.sql_parser import find_table_names
+
+    for known in (Dialect.DUCKDB, Dialect.SPARK) if dialect is None else (dialect,):
+        with suppress(QueryError):
+            return find_table_names(text, known)
+    return ()
 
 
 def _check_names(tables: object) -> dict[str, Any]:

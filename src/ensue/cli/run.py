@@ -11,7 +11,8 @@ import pyarrow as pa
 
 import ensue
 from ensue.api import match_clause
-from ensue.backends.event_files import EventFile
+from ensue.backends.event_files import EventFile, expand_pattern
+from ensue.backends.sql_backend import list_file_tables
 from ensue.cli import inputs, output
 from ensue.cli.inputs import read_pattern, read_query
 from ensue.cli.options import (
@@ -340,6 +341,10 @@ def _files(query: Sql, options: Namespace, *, needed: bool) -> tuple[EventFile, 
         if needed and not files:
             raise UsageError("the clause needs a table: name its file with --table")
         return _files_of_clause(files, options)
+    given = {str(file.type).lower() for file in files}
+    paths = [n for n in list_file_tables(query.text) if n.lower() not in given]
+    files += tuple(EventFile(file, path) for path in paths for file in expand_pattern(path))
+    names += paths
     if files or needed:
         _require_tables(query, names)
     for name in names:

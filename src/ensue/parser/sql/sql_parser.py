@@ -79,10 +79,10 @@ class _StatementReader:
         places = tuple(_find_parameters(tree))
         for place in places:  # a missing value is reported before anything runs
             self.parameters.constants(place.name, place.span)
+        words = folded | {token.text.lower() for token in self.tokens if token.token_type is TokenType.STRING}
+        mixed = len(folded) < len(names)
         only = clauses[-1] if clauses and _is_only(tree, tables[-1]) else None
-        return SqlQuery(
-            self.text, self.span, clauses, withs, folded, len(folded) < len(names), only, places, self.parameters, tree
-        )
+        return SqlQuery(self.text, self.span, clauses, withs, words, mixed, only, places, self.parameters, tree)
 
     def _separate_bodies(self) -> Iterator[Token]:
         """Yields the tokens outside the bodies of clauses."""

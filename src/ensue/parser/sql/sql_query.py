@@ -142,7 +142,7 @@ class SqlQuery:
     span: Span  # without trailing semicolons
     clauses: tuple[MatchClause, ...] = ()
     withs: tuple[WithClause, ...] = ()  # outer ones first
-    names: frozenset[str] = field(default=frozenset(), repr=False)  # all words and names in it
+    names: frozenset[str] = field(default=frozenset(), repr=False)  # all words, names and texts in it
     mixed_case: bool = False  # some of them are spelled in two ways
     only: MatchClause | None = None  # the query is SELECT * of this clause and nothing else
     places: tuple[ParameterPosition, ...] = ()  # of its parameters
