@@ -465,15 +465,13 @@ def _explain_clauses(query: Sql, tables: Any, options: Namespace) -> list[str]:
     if tables is None:
         texts: list[str] = [ensue.explain(clause, **options_of_explain) for clause in parsed]
     else:
-        texts = _explain_over_tables(query, parsed, tables, options_of_explain)
+        texts = _explain_over_tables(query, tables, options_of_explain)
     if len(texts) == 1:
         return texts
     return [_heading(query, clause) + texts[clause.number - 1] + "\n" for clause in query.clauses]
 
 
-def _explain_over_tables(
-    query: SqlQuery, parsed: list[RowPatternQuery], tables: Any, options_of_explain: dict[str, Any]
-) -> list[str]:
+def _explain_over_tables(query: SqlQuery, tables: Any, options_of_explain: dict[str, Any]) -> list[str]:
     """Run the query and explain its clauses, since a clause may read the result of another."""
     from ensue.backends.sql_backend import run_sql
     from ensue.runtime.source_schema import SourceOptions
@@ -481,7 +479,7 @@ def _explain_over_tables(
     texts: list[str] = []
 
     def recognize(clause: MatchClause, relation: pa.Table) -> pa.Table:
-        texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
+        texts.append(ensue.explain(clause.row_pattern, relation, **options_of_explain))
         matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), ensue.Limits())
         return matched
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ensue.parser.sql.clause_parser import ClauseTokens
 
 KEYWORD = "MATCH_RECOGNIZE"
+MAX_SUBQUERY_VALUES = 10_000  # of one after IN, inside a clause
 INPUT_SCOPE_HINT = "the input of MATCH_RECOGNIZE runs separately: it cannot refer to tables outside of it"
 _CLAUSE_FUNCTIONS = {"MATCH_NUMBER": "", "CLASSIFIER": "", "PREV": "A.x", "NEXT": "A.x"}
 _QUERIES = {"SELECT", "WITH", "FROM", "VALUES", "TABLE"}
