@@ -1,5 +1,6 @@
 """The public functions of Ensue; all other modules may change."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +50,7 @@ from ensue.planner.planner_options import PlannerOptions
 from ensue.planner.statistics import Statistics
 from ensue.progress_bars import progress_bar
 from ensue.subscriptions import Subscriptions
+from ensue.traceback_filter import find_stacklevel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -451,7 +453,9 @@ def sql(
             them.
         tables: The tables that the query names: Arrow, pandas or Polars tables, DuckDB relations
             or anything else with the Arrow interface; the other SQL then runs on DuckDB. With
-            Spark DataFrames it runs on Spark SQL.
+            Spark DataFrames it runs on Spark SQL. A query with `tables=` reads these tables and nothing
+            else; pass it if a stranger wrote the text. Without it, names are variables of the caller or
+            paths of files: `FROM prices`, `FROM 'prices.parquet'`.
         spark: A session whose tables and views the query can use as well.
         archives: Tables of past events, as for `match`. A clause over one that is joined with a
             clause over a table or stream, by a time range before its matches, runs like JOIN
@@ -469,7 +473,7 @@ def sql(
     """
 
     with require_extra("SQL", "sql"):
-        from ensue.backends.sql_backend import run_sql
+        from ensue.backends.sql_backend import find_tables, run_sql
     from ensue.runtime.source_schema import SourceOptions
 
     limits, stream, _, _ = _read_options("sql", options, Limits, StreamOptions)
@@ -479,6 +483,11 @@ def sql(
         text = _read_file(text)
     arguments = SourceOptions(time="", watermark=watermark, stream=stream)
     past = Archives.wrap(archives)
+    if tables is None and spark is None and isinstance(text, str):
+        caller = sys._getframe(find_stacklevel() - 1)
+        archived = {name.lower() for name in past.archives}
+        found = find_tables(text, {**caller.f_globals, **caller.f_locals})
+        tables = {name: table for name, table in found.items() if name.lower() not in archived}
     return run_sql(
         text,
         tables=tables,

@@ -1,14 +1,14 @@
 """The cell magic `%%ensue` runs the query in a cell over the tables of a notebook."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ensue import api
-from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name
+from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name, is_table
+from ensue.backends.sql_backend import find_tables
 from ensue.errors import EnsueError, EventError, did_you_mean
-from ensue.optional_deps import require_extra
 from ensue.parser.parameters import Parameters
 from ensue.parser.sql.sql_query import Dialect, claims_sql
 from ensue.schema import parse_columns
@@ -120,11 +120,7 @@ def _sql(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> Any
                 "names, and ORDER BY gives the order of rows"
             )
     session = _session(variables) if arguments.spark else None
-    dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
-    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
-        from ensue.parser.sql.sql_parser import find_table_names
-
-    tables = _tables(variables, find_table_names(cell, dialect))
+    tables = find_tables(cell, variables, None if session is None else Dialect.SPARK)
     if session is not None:
         tables = {name: _on_spark(session, table) for name, table in tables.items()}
     return api.sql(cell, params=_parameters(variables), tables=tables, spark=session)
@@ -134,17 +130,6 @@ def _parameters(variables: Mapping[str, Any]) -> Any:
     """Takes the value of `:gap` in a cell from the variable `gap`."""
     known = {name: value for name, value in variables.items() if not name.startswith("_")}
     return Parameters(known, lambda name: f"set the variable: {name} = ...", each=False)
-
-
-def _tables(variables: Mapping[str, Any], named: Iterable[str]) -> dict[str, Any]:
-    """Returns the tables among the variables that a query names; case may differ."""
-    tables: dict[str, Any] = {}
-    spelled = {name.lower(): name for name in variables}
-    for name in named:
-        variable = name if name in variables else spelled.get(name.lower())
-        if variable is not None and _is_table(variables[variable]):
-            tables.setdefault(name.lower(), variables[variable])
-    return tables
 
 
 # ---------------------------------------------------------------------- patterns
@@ -173,7 +158,7 @@ def _is_definition(value: object) -> bool:
 
 
 def _events(variables: Mapping[str, Any], name: str | None) -> Any:
-    tables = [n for n, value in variables.items() if not n.startswith("_") and _is_table(value)]
+    tables = [n for n, value in variables.items() if not n.startswith("_") and is_table(value)]
     if name is None:
         hint = f"%%ensue --events {tables[-1] if tables else 'VARIABLE'}"
         raise EventError(f"a pattern needs a table of events\n  hint: {hint}")
@@ -184,21 +169,6 @@ def _events(variables: Mapping[str, Any], name: str | None) -> Any:
 
 
 # ---------------------------------------------------------------------- tables
-
-
-def _is_table(value: object) -> bool:
-    """Whether a value is a table of pandas, Polars, DuckDB, Arrow or Spark, not a column."""
-    match detect_library(value), get_package_name(value):
-        case (DataFrameLibrary.ARROW, "pandas" | "polars"):
-            return False
-        case (DataFrameLibrary.ARROW, "pyarrow"):
-            return type(value).__name__ in ("Table", "RecordBatch", "RecordBatchReader")
-        case (DataFrameLibrary.ARROW, _):
-            return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
-        case (DataFrameLibrary.SPARK, _):
-            return type(value).__name__ == "DataFrame"
-        case _:
-            return True
 
 
 def _session(variables: Mapping[str, Any]) -> Any:

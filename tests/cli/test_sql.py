@@ -159,6 +159,26 @@ def test_columns_of_one_name_are_told_apart(run, prices):
     assert json_lines(out)[0]["low_4"] == 8
 
 
+def test_a_file_may_stand_in_the_query(run, prices):
+    expected = run("run", QUERY, "--table", prices)[:2]
+    assert run("run", QUERY.replace("FROM prices", f"FROM '{prices}'"))[:2] == expected
+
+
+def test_a_subquery_in_a_clause_reads_the_tables(run, prices):
+    text = QUERY.replace("DEFINE", "DEFINE Z AS price > (SELECT avg(price) FROM prices),", 1)
+    text = text.replace("PATTERN (", "PATTERN (Z?? ", 1)
+    for command in ("run", "check", "explain"):
+        assert run(command, text, "--table", prices)[0] == 0
+    assert run("check", text)[:2] == (0, "ok: the query is valid\n")
+    code, _, err = run("run", text.replace("avg(price)", "avg(prise)"), "--table", prices)
+    assert (code, "a subquery runs once, before the clause" in err) == (2, True)
+
+
+def test_a_query_names_a_file_that_is_not_there(run):
+    code, _, err = run("run", QUERY.replace("FROM prices", "FROM 'nowhere.csv'"))
+    assert (code, "there is no file or folder nowhere.csv" in err) == (3, True)
+
+
 def test_limits_hold(run, prices):
     code, _, err = run("run", QUERY, "--table", prices, "--max-matches", 1)
     assert code == 2

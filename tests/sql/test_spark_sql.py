@@ -47,6 +47,19 @@ def refused(spark, tables):
     return run
 
 
+def test_subqueries_in_a_clause_run_before_it(spark, tables):
+    text = (
+        "WITH w AS (SELECT 3 AS x) SELECT m.at, m.most FROM t MATCH_RECOGNIZE (ORDER BY id "
+        "MEASURES id AS at, (SELECT max(price) FROM t) AS most PATTERN (A) "
+        "DEFINE A AS price > (SELECT avg(price) FROM t) OR id IN (SELECT x - 1 FROM w)) AS m"
+    )
+    assert sorted(map(tuple, ensue.sql(text, tables=tables).collect())) == [(2, 40.0), (3, 40.0), (4, 40.0)]
+    live = spark.readStream.format("rate").load()
+    text = "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY id PATTERN (A) DEFINE A AS id = (SELECT max(value) FROM live))"
+    with pytest.raises(QueryError, match="a subquery cannot read a stream"):
+        ensue.sql(text, tables=tables | {"live": live})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

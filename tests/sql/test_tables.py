@@ -11,6 +11,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ensue
@@ -228,9 +229,115 @@ def test_times_are_of_utc_on_every_machine():
     assert rows("SELECT CAST(day AS VARCHAR) FROM t", {"t": times}) == [("1970-01-01 00:00:00+00",)]
 
 
-def test_variables_of_the_program_are_no_tables():
+def test_variables_of_the_program_are_no_tables_beside_those_that_are_passed():
     hidden = EVENTS  # noqa: F841  DuckDB would find it
     assert "unknown table 'hidden'" in str(refused("SELECT * FROM hidden"))
+    with pytest.raises(QueryError, match="unknown table 'hidden'"):
+        ensue.sql("SELECT * FROM hidden", tables={})
+
+
+CLAUSE = "MATCH_RECOGNIZE (ORDER BY id MEASURES LAST(id) AS last PATTERN (A UP+) DEFINE UP AS price > PREV(price))"
+
+
+def test_tables_are_variables_of_the_caller():
+    local = EVENTS.to_pandas()  # noqa: F841
+    found = ensue.sql(f"SELECT * FROM local {CLAUSE}")
+    assert isinstance(found, pd.DataFrame)
+    assert list(found["last"]) == [4]
+    joined = ensue.sql(f"SELECT e.price FROM Local {CLAUSE} AS m JOIN EVENTS e ON e.id = m.last")
+    assert joined.to_pylist() == [{"price": 40.0}]
+
+
+def test_a_named_query_hides_a_variable_and_other_values_are_no_tables():
+    number = 5  # noqa: F841
+    local = EVENTS.slice(0, 2)  # noqa: F841
+    found = ensue.sql(f"WITH local AS (SELECT * FROM events WHERE id > 2) SELECT * FROM local {CLAUSE}")
+    assert found.to_pylist() == [{"last": 4}]
+    with pytest.raises(QueryError, match="unknown table 'number'") as caught:
+        ensue.sql(f"SELECT * FROM number {CLAUSE}")
+    assert "tables={'number': ...}" in str(caught.value)
+
+
+LIMITS = pa.table({"name": ["b", None, "c"], "low": [15, 25, 35]})
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("price > (SELECT avg(price) FROM t)", [3, 4]),
+        ("price > (SELECT low FROM limits WHERE false)", []),
+        ("price > (SELECT low FROM limits LIMIT 1) - 5", [2, 3, 4]),
+        ("price - 5 IN (SELECT low FROM limits)", [2, 3, 4]),
+        ("price - 5 NOT IN (SELECT low FROM limits)", [1]),
+        ("'b' IN (SELECT name FROM limits)", [1, 2, 3, 4]),
+        ("'x' NOT IN (SELECT name FROM limits)", []),  # unknown: there is a NULL
+        ("'x' NOT IN (SELECT name FROM limits WHERE false)", [1, 2, 3, 4]),
+        ("id < 3 AND NOT EXISTS (SELECT * FROM limits WHERE low > 100)", [1, 2]),
+        ("EXISTS (SELECT * FROM limits WHERE low > 100)", []),
+        ("id = (SELECT x FROM w)", [3]),
+        ("id = (WITH v AS (SELECT x + 1 AS y FROM w) SELECT y FROM v)", [4]),
+        ("price > :low AND id > (SELECT min(id) FROM t WHERE price > :low)", [3, 4]),
+        (
+            "id IN (SELECT m.at FROM t MATCH_RECOGNIZE (MEASURES id AS at PATTERN (B) DEFINE B AS price > 30) AS m)",
+            None,
+        ),
+    ],
+)
+def test_a_subquery_in_a_clause_runs_before_it(condition, ids):
+    params = {"low": 15} if ":low" in condition else None
+    text = (
+        "WITH w AS (SELECT 3 AS x) SELECT m.at, m.most FROM t MATCH_RECOGNIZE (ORDER BY id "
+        f"MEASURES id AS at, (SELECT max(price) FROM t) AS most PATTERN (A) DEFINE A AS {condition}) AS m"
+    )
+    tables = {"t": EVENTS, "limits": LIMITS}
+    if ids is None:
+        with pytest.raises(QueryError, match="MATCH_RECOGNIZE cannot be inside the parentheses of another"):
+            ensue.sql(text, tables=tables)
+        return
+    assert ensue.sql(text, tables=tables, params=params).to_pylist() == [{"at": id, "most": 40.0} for id in ids]
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem", "hint"),
+    [
+        ("price > (SELECT low FROM limits)", "returns more than one row", "LIMIT 1"),
+        ("price > ANY (SELECT low FROM limits)", "ANY is not supported before a subquery", "IN (SELECT ...)"),
+        ("price > (SELECT low, name FROM limits)", "returns one column, and this one 2", "SELECT one of them"),
+        ("price > (SELECT max(low) FROM limits WHERE low > price)", "unknown column 'price'", "join the table in FROM"),
+        ("price > (SELECT max(low) FROM limits WHERE low > t.price)", "unknown table 't'", "cannot read its rows"),
+        ("price > (SELECT max(low) FROM limitz)", "unknown table 'limitz'", "did you mean 'limits'?"),
+        ("id IN (SELECT * FROM range(10001))", "more than 10,000 values", "join its table"),
+        ("price > (SELECT 'nan'::DOUBLE)", "a value of this subquery is nan", "cast it"),
+    ],
+)
+def test_a_wrong_subquery_in_a_clause_is_named_with_a_way_out(condition, problem, hint):
+    text = f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY id PATTERN (A) DEFINE A AS {condition})"
+    with pytest.raises(QueryError) as caught:
+        ensue.sql(text, tables={"t": EVENTS, "limits": LIMITS})
+    assert problem in str(caught.value)
+    assert hint in str(caught.value)
+    assert "SELECT" in caught.value.span.over(text)
+
+
+def test_a_subquery_reads_variables_and_exact_numbers():
+    big = pd.DataFrame({"id": [2**53 + 1]})  # noqa: F841
+    frame = pd.DataFrame({"id": [2**53, 2**53 + 1]})  # noqa: F841
+    clause = "MATCH_RECOGNIZE (ORDER BY id MEASURES id AS at PATTERN (A) DEFINE A AS id = (SELECT max(id) FROM big))"
+    assert list(ensue.sql(f"SELECT * FROM frame {clause}")["at"]) == [2**53 + 1]
+
+
+def test_tables_are_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(EVENTS.slice(0, 3), "Events.parquet")
+    pq.write_table(EVENTS.slice(3), "events_2.parquet")
+    assert ensue.sql(f"SELECT * FROM 'Events.parquet' {CLAUSE}").to_pylist() == [{"last": 3}]
+    joined = f"SELECT e.price FROM '*.parquet' {CLAUSE} AS m JOIN 'events_2.parquet' e ON e.id = m.last"
+    assert ensue.sql(joined).to_pylist() == [{"price": 40.0}]
+    with pytest.raises(EventError, match=r"there is no file or folder Event\.parquet") as caught:
+        ensue.sql(f"SELECT * FROM 'Event.parquet' {CLAUSE}")
+    assert "did you mean 'Events.parquet'?" in str(caught.value)
+    with pytest.raises(QueryError, match="only reads the tables you pass"):
+        ensue.sql("SELECT * FROM 'Events.parquet'", tables={})
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def a_pattern(rng: random.Random, depth: int = 3) -> RowTerm:
         return Alternation(tuple(a_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))))
     if kind < 0.92:
         least = rng.choice([0, 0, 1, 1, 2])
-        most = rng.choice([None, None, least + rng.randint(0, 2) or 1])
+        most = rng.choice([None, None, least + rng.randint(0, 2)])
         return Repetition(a_pattern(rng, depth - 1), least, most, rng.random() < 0.7)
     if kind < 0.96:
         return Permutation(tuple(a_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))))

@@ -67,6 +67,21 @@ def detect_library(table: object) -> DataFrameLibrary:
     return DataFrameLibrary.ARROW
 
 
+def is_table(value: object) -> bool:
+    """Whether a value is a table of pandas, Polars, DuckDB, Arrow or Spark, not a column."""
+    match detect_library(value), get_package_name(value):
+        case (DataFrameLibrary.ARROW, "pandas" | "polars"):
+            return False
+        case (DataFrameLibrary.ARROW, "pyarrow"):
+            return type(value).__name__ in ("Table", "RecordBatch", "RecordBatchReader")
+        case (DataFrameLibrary.ARROW, _):
+            return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+        case (DataFrameLibrary.SPARK, _):
+            return type(value).__name__ == "DataFrame"
+        case _:
+            return True
+
+
 # ------------------------------------------------------------------------- events
 
 

@@ -1,22 +1,24 @@
 """SQL with MATCH_RECOGNIZE, over tables in memory or on Spark."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
-from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, to_arrow_table
+from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, is_table, to_arrow_table
 from ensue.backends.sql_tables import MatchClauseFunction, run
-from ensue.errors import EventError, QueryError
+from ensue.errors import EventError, QueryError, Span
 from ensue.ir.archive_join import ArchiveJoinQuery
-from ensue.ir.expression import FieldRef
+from ensue.ir.expression import Constant, FieldRef
 from ensue.ir.row_pattern import ROW, RowPatternQuery
 from ensue.optional_deps import require_extra
-from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.sql.sql_query import Dialect, MatchClause, SqlQuery, UnsupportedJoinError
+from ensue.parser.parameters import NO_PARAMETERS, Parameters, to_constant
+from ensue.parser.sql.sql_query import MAX_SUBQUERY_VALUES, Dialect, MatchClause, SqlQuery, UnsupportedJoinError
 from ensue.schema import Schema
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones, plain_type
 
@@ -161,29 +163,82 @@ def run_sql(
                     f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
                     "  hint: spark.createDataFrame(...) turns it into a DataFrame"
                 )
-    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
-        from ensue.parser.sql.sql_parser import parse_sql
-
-    query = parse_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
-    for clause in query.clauses:
-        _ = clause.row_pattern
-    parameters.require_used()
     session = None
     if on_spark:
         session = spark if spark is not None else next(iter(frames.values())).sparkSession
-    archive_tables: dict[str, Any] = {}
     if archived is not None:
         archived.refuse(inputs)
+    result = _run_statement(text, inputs, session, recognize, archived, parameters)
+    return result if on_spark else convert_result(inputs, result)
+
+
+def _run_statement(
+    text: str,
+    inputs: Mapping[str, Any],
+    session: Any,
+    recognize: MatchClauseFunction,
+    archived: SqlArchives | None,
+    parameters: Parameters,
+) -> Any:
+    """Run a query, and return an Arrow table or a DataFrame of Spark."""
+    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
+        from ensue.parser.sql.sql_parser import parse_sql
+
+    def run_subquery(inside: str, span: Span) -> list[Constant]:
+        """Run a subquery of a clause, with the named queries that are visible there."""
+        for with_ in reversed(query.list_visible_queries(span.start)):
+            named = ", ".join(q.span.over(text) for q in with_.queries)
+            inside = f"WITH {'RECURSIVE ' if with_.recursive else ''}{named} SELECT * FROM ({inside})"
+        try:
+            return _read_values(
+                _run_statement(inside, inputs, session, recognize, archived, replace(parameters, each=False))
+            )
+        except QueryError as error:
+            raise _explain_subquery(error, span) from None
+
+    query = parse_sql(text, Dialect.DUCKDB if session is None else Dialect.SPARK, parameters, run_subquery)
+    for clause in query.clauses:
+        _ = clause.row_pattern
+    parameters.require_used()
+    archive_tables: dict[str, Any] = {}
+    if archived is not None:
         result, archive_tables = join_archives(query, inputs, session, archived)
         if result is not None:
-            return convert_result(inputs, result)
+            return result
     if session is None:
-        known = inputs | archive_tables
+        known = {**inputs, **archive_tables}
         used = {n: _read_table(n, t) for n, t in known.items() if n.lower() in query.names}
-        return convert_result(inputs, run(query, used, recognize, known=known))
+        return run(query, used, recognize, known=known)
     from ensue.backends.spark import spark_sql
 
-    return spark_sql.run(query, session, frames | archive_tables, recognize)
+    return spark_sql.run(query, session, {**inputs, **archive_tables}, recognize)
+
+
+def _read_values(found: Any) -> list[Constant]:
+    """Return the values of a subquery's only column."""
+    if getattr(found, "isStreaming", False):
+        raise QueryError(
+            "a subquery cannot read a stream", hint="join the stream with the input of the clause, in FROM"
+        )
+    limited = found.limit(MAX_SUBQUERY_VALUES + 1) if detect_library(found) is DataFrameLibrary.SPARK else found
+    rows = to_arrow_table(limited)
+    if rows.num_columns != 1:
+        raise QueryError(f"a subquery returns one column, and this one {rows.num_columns}", hint="SELECT one of them")
+    if rows.num_rows > MAX_SUBQUERY_VALUES:
+        problem = f"this subquery returns more than {MAX_SUBQUERY_VALUES:,} values"
+        raise QueryError(problem, hint="join its table with the input of the clause, in FROM")
+    try:
+        return [to_constant(value) for value in rows.column(0).to_pylist()]
+    except ValueError as error:
+        raise QueryError(f"a value of this subquery {error}", hint="cast it: SELECT CAST(x AS VARCHAR)") from None
+
+
+def _explain_subquery(error: QueryError, span: Span) -> QueryError:
+    """Add to the error of a subquery why it cannot read the rows of its clause."""
+    hint = error.hint
+    if error.problem.startswith("unknown column") or str(hint).startswith("Candidate tables"):
+        hint = "a subquery runs once, before the clause, and cannot read its rows; join the table in FROM"
+    return QueryError(error.problem, hint=hint, span=span)
 
 
 def _read_table(name: str, table: Any) -> pa.Table:
@@ -193,6 +248,42 @@ def _read_table(name: str, table: Any) -> pa.Table:
         raise EventError(f"table {name}: {error}") from None
     except (TypeError, ValueError) as error:  # an Arrow export that fails
         raise EventError(f"table {name} cannot be read: {error}") from None
+
+
+def find_tables(text: str, variables: Mapping[str, Any], dialect: Dialect | None = None) -> dict[str, Any]:
+    """Find the tables that a query names among the variables of a program; case may differ.
+
+    Without a dialect a text that DuckDB cannot parse is read as Spark SQL, and a name that no table
+    has may be the path of a file.
+    """
+    spelled = {name.lower(): name for name in variables}
+    files = list_file_tables(text) if dialect is None else ()
+    tables: dict[str, Any] = {}
+    for name in _find_names(text, dialect):
+        value = variables.get(name, variables.get(spelled.get(name.lower(), "")))
+        if is_table(value):
+            tables.setdefault(name.lower(), value)
+        elif name in files:
+            tables[name] = Path(name)
+    return tables
+
+
+def list_file_tables(text: str) -> list[str]:
+    """List the files that a query reads as tables: FROM 'prices.parquet'."""
+    from ensue.backends.event_files import detect_format
+
+    return [name for name in _find_names(text) if detect_format(Path(name)) is not None]
+
+
+def _find_names(text: str, dialect: Dialect | None = None) -> tuple[str, ...]:
+    """List the tables that a query names; none if it cannot be parsed, which its run reports."""
+    with require_extra("SQL around MATCH_RECOGNIZE", "sql"):
+        from ensue.parser.sql.sql_parser import find_table_names
+
+    for known in (Dialect.DUCKDB, Dialect.SPARK) if dialect is None else (dialect,):
+        with suppress(QueryError):
+            return find_table_names(text, known)
+    return ()
 
 
 def _check_names(tables: object) -> dict[str, Any]:

@@ -213,7 +213,8 @@ class _Database:
             if clause is not None and not str(hint).startswith("did you mean"):
                 hint = INPUT_SCOPE_HINT
         elif subtype == "MISSING_ENTRY" and details.get("type") == "Table":
-            problem, hint = f"unknown table '{name}'", did_you_mean(name, self._names)
+            ways = f"pass it: tables={{'{name}': ...}}; without tables= it may be a variable or a file"
+            problem, hint = f"unknown table '{name}'", did_you_mean(name, self._names) or ways
         elif (wrong := explain_clause_function(name)) is not None:
             problem, hint = wrong
         elif kind == "permission":

@@ -200,7 +200,8 @@ def read_query(
     if claims_sql(text):
         from ensue.parser.sql.sql_parser import parse_sql
 
-        return parse_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB, parameters)
+        dialect = Dialect.SPARK if engine == "spark" else Dialect.DUCKDB
+        return parse_sql(text, dialect, parameters, lambda *_: [None])  # a subquery runs with its tables
     folder = Path(argument).parent if is_file(argument) else None
     try:
         query = registry.parse(text, folder, parameters=parameters)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 import ensue
 from ensue.api import match_clause
-from ensue.backends.event_files import EventFile
+from ensue.backends.event_files import EventFile, expand_pattern
+from ensue.backends.sql_backend import list_file_tables
 from ensue.cli import inputs, output
 from ensue.cli.inputs import read_pattern, read_query
 from ensue.cli.options import (
@@ -340,6 +341,10 @@ def _files(query: Sql, options: Namespace, *, needed: bool) -> tuple[EventFile, 
         if needed and not files:
             raise UsageError("the clause needs a table: name its file with --table")
         return _files_of_clause(files, options)
+    given = {str(file.type).lower() for file in files}
+    paths = [n for n in list_file_tables(query.text) if n.lower() not in given]
+    files += tuple(EventFile(file, path) for path in paths for file in expand_pattern(path))
+    names += paths
     if files or needed:
         _require_tables(query, names)
     for name in names:
@@ -460,15 +465,13 @@ def _explain_clauses(query: Sql, tables: Any, options: Namespace) -> list[str]:
     if tables is None:
         texts: list[str] = [ensue.explain(clause, **options_of_explain) for clause in parsed]
     else:
-        texts = _explain_over_tables(query, parsed, tables, options_of_explain)
+        texts = _explain_over_tables(query, tables, options_of_explain)
     if len(texts) == 1:
         return texts
     return [_heading(query, clause) + texts[clause.number - 1] + "\n" for clause in query.clauses]
 
 
-def _explain_over_tables(
-    query: SqlQuery, parsed: list[RowPatternQuery], tables: Any, options_of_explain: dict[str, Any]
-) -> list[str]:
+def _explain_over_tables(query: SqlQuery, tables: Any, options_of_explain: dict[str, Any]) -> list[str]:
     """Run the query and explain its clauses, since a clause may read the result of another."""
     from ensue.backends.sql_backend import run_sql
     from ensue.runtime.source_schema import SourceOptions
@@ -476,7 +479,7 @@ def _explain_over_tables(
     texts: list[str] = []
 
     def recognize(clause: MatchClause, relation: pa.Table) -> pa.Table:
-        texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
+        texts.append(ensue.explain(clause.row_pattern, relation, **options_of_explain))
         matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), ensue.Limits())
         return matched
 

@@ -18,9 +18,9 @@ EMPTY_ROUNDS = [
 ]
 
 SYNTAX = [
-    # {n} with n > 0 in Oracle and Trino. One reading of 9075-2 allows {0} (as the empty pattern),
-    # but 19075-5 asks for a positive number as well.
-    refused("no repetition", pattern="PATTERN (A B{0})"),
+    # Oracle and 19075-5 ask for a positive number. One reading of 9075-2 allows {0} as the empty
+    # pattern, and so do we.
+    matching("no repetition", "AAB", "A B{0}", "A1 / A2"),
     # PATTERN takes a row pattern, and the empty one is (): so it is PATTERN (()).
     refused("a pattern of nothing at all", pattern="PATTERN ()", measures="MEASURES 1 AS one"),
     # PATTERN (()) has no variable, and DEFINE must define one: by the letter of the standard there
@@ -149,8 +149,6 @@ MEASURES = [
         define="A AS TRUE",
         mode=ONE_ROW,
     ),
-    # Oracle refuses subqueries here, and so do we; to Trino one that does not look out is a value.
-    refused("a subquery that does not look out, in a measure", measures="MEASURES (SELECT 1) AS v"),
     # The grammar of the standard has no reluctant {n}, which changes nothing. Trino reads it.
     matching("a reluctant exact number", "ABB", "A B{2}?", "A1 B2 B3"),
     # The standard has columns in PARTITION BY; what is computed has its text for a name.

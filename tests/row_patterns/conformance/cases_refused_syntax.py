@@ -83,8 +83,6 @@ PATTERNS = [
     ("two bars side by side", "(A || B+)"),
     ("no branch in a group", "(A (B | )+)"),
     ("bounds out of order", "(A B{3,2})"),
-    ("no repetition at most", "(A B{,0})"),
-    ("none to none", "(A B{0,0})"),
     ("braces without a number", "(A B{})"),
     ("a variable in the braces", "(A B{n})"),
     ("three numbers in the braces", "(A B{1,2,3})"),

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token
 
 from ensue.errors import QueryError, Span
 from ensue.ir import row_pattern
-from ensue.ir.expression import FieldRef, Literal
+from ensue.ir.expression import Constant, FieldRef, Literal
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.sql.navigation import PatternVariables, read_columns, read_constant, read_value
 from ensue.parser.sql.row_pattern_parser import parse_row_pattern
@@ -32,6 +32,9 @@ from ensue.printing.expression_printer import is_reserved_in_sql
 
 MAX_TEXT_LENGTH = 1_000_000  # characters of a text
 
+# Runs a subquery at a position of the statement, and returns the values of its only column.
+RunSubquery = Callable[[str, Span], list[Constant]]
+
 
 @dataclass(frozen=True, slots=True)
 class ClauseTokens:
@@ -41,6 +44,7 @@ class ClauseTokens:
     span: Span
     tokens: list[Token]
     parameters: Parameters = NO_PARAMETERS
+    run_subquery: RunSubquery | None = None
 
 
 def parse_clause(text: str, parameters: Parameters = NO_PARAMETERS) -> row_pattern.RowPatternQuery:
@@ -358,9 +362,12 @@ class _ClauseReader:
 
     def _parse_operand(self, tokens: Sequence[Token]) -> tuple[SyntaxTree, Sequence[Token]]:
         """Parses the expression at the start of some tokens, and returns the tokens after it."""
+        results: dict[str, list[Constant]] = {}
+        if (run := self.body.run_subquery) is not None:
+            tokens = _replace_subqueries(tokens, self.body, run, results)
         tree, rest = self.parser.parse_operand(tokens)
         span = _span_tokens(tokens[: len(tokens) - len(rest)])
-        return SyntaxTree(bind_parameters(tree, self.body.parameters), span), rest
+        return SyntaxTree(bind_parameters(tree, self.body.parameters, results), span), rest
 
     def _parse_whole(self, tokens: Sequence[Token]) -> SyntaxTree:
         tree, rest = self._parse_operand(tokens)
@@ -548,6 +555,60 @@ class _ClauseReader:
             value = read_value(self._parse_whole(item[2:]), names, define=True)
             defines.append(row_pattern.Define(name, value, _span_tokens(item)))
         return tuple(defines)
+
+
+def find_subqueries(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Finds the numbers of the parentheses around subqueries that are not inside of others."""
+    pairs = match_brackets(tokens)
+    end = -1
+    for first, following in enumerate(tokens[1:]):
+        if first > end and first in pairs and following.token_type in (TokenType.SELECT, TokenType.WITH):
+            end = pairs[first]
+            yield first, end
+
+
+def _replace_subqueries(
+    tokens: Sequence[Token], body: ClauseTokens, run: RunSubquery, results: dict[str, list[Constant]]
+) -> list[Token]:
+    """Replaces subqueries by names, and puts what they return into `results`."""
+    replaced: list[Token] = []
+    at = 0
+    for first, last in find_subqueries(tokens):
+        replaced += tokens[at:first]
+        at = last + 1
+        opening, close = tokens[first], tokens[last]
+        span = get_span(opening).to(get_span(close))
+        text = span.over(body.text)[1:-1]
+        before = get_word(replaced[-1]) if replaced else ""
+        if before == "EXISTS":
+            opening = replaced.pop()
+            values: list[Constant] = [bool(run(f"SELECT 1 FROM ({text}) LIMIT 1", span))]
+        else:
+            values = run(text, span)
+            if before != "IN":
+                values = _get_single_value(values, before, span)
+        name = f"__subquery_{len(results) + 1}"
+        results[name] = values
+        replaced.append(Token(TokenType.COLON, ":", start=opening.start, end=opening.end))
+        replaced.append(Token(TokenType.VAR, name, start=close.start, end=close.end))
+    return [*replaced, *tokens[at:]]
+
+
+def _get_single_value(values: list[Constant], before: str, span: Span) -> list[Constant]:
+    """Returns the only value of a subquery in a list; NULL if it has no rows."""
+    if before in ("ALL", "ANY", "SOME"):
+        raise QueryError(
+            f"{before} is not supported before a subquery",
+            hint="compare with IN (SELECT ...), or with an aggregate: price > (SELECT max(price) FROM ...)",
+            span=span,
+        )
+    if len(values) > 1:
+        raise QueryError(
+            "this subquery returns more than one row",
+            hint="an aggregate or LIMIT 1 makes it one; IN (SELECT ...) takes several",
+            span=span,
+        )
+    return values or [None]
 
 
 def _split_subset(item: list[Token]) -> tuple[Token, list[Token]]:

@@ -228,7 +228,9 @@ class RowExpressionReader:
         )
 
     def _counts_rows(self, nodes: list[exp.Expr], scope: RowScope) -> bool:
-        """Whether a call is `count(*)` or `count(A.*)`."""
+        """Whether a call is `count(*)`, `count()` or `count(A.*)`."""
+        if not nodes and scope.what == "count":
+            nodes = [exp.Star()]
         star = nodes[0] if len(nodes) == 1 else None
         owner = star.args.get("table") if isinstance(star, exp.Column) else None
         if star is None or not isinstance(star.this if owner else star, exp.Star):
@@ -300,8 +302,6 @@ class RowExpressionReader:
 
 def _require_count(function: RowAggregateFunction, name: str, count: int, span: Span) -> None:
     least, most = function.takes, function.takes + function.optional
-    if name == "count" and count == 0:
-        raise QueryError("count needs an argument", hint="count(*) counts rows", span=span)
     if not least <= count <= most:
         scalar = {"min": "least", "max": "greatest"}.get(name) if count > 1 else None
         raise QueryError(

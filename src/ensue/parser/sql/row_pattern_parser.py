@@ -197,12 +197,6 @@ class _PatternParser:
         if low is None and not has_comma:
             raise QueryError("this quantifier has no number", hint="write {2}, {2,}, {,3} or {2,3}", span=span)
         least = low or 0
-        if high == 0:
-            raise QueryError(
-                "a quantifier must allow at least one repetition",
-                hint="leave out the part, or write () for the empty pattern",
-                span=span,
-            )
         if high is not None and high < least:
             raise QueryError(
                 f"this quantifier asks for at least {least} and at most {high}",

@@ -78,13 +78,17 @@ _CASTS = {
 _INSTANTS = ("to_timestamp", "to_date")
 _TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _SYNONYMS = {"nvl": "coalesce", "ifnull": "coalesce"}
+_NO_SUBQUERY = (
+    "a subquery needs the tables of a whole query, and this is a clause alone",
+    'SELECT * FROM events MATCH_RECOGNIZE (...) has them: ensue.sql(text, tables={"events": ...})',
+)
 _UNSUPPORTED: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Window: (
         "window functions are not supported in MATCH_RECOGNIZE",
         "aggregate over a variable: sum(A.price); or look at a row: PREV(price)",
     ),
-    exp.Subquery: ("subqueries are not supported in MATCH_RECOGNIZE", "join what you need first, in the FROM clause"),
-    exp.Exists: ("subqueries are not supported in MATCH_RECOGNIZE", "join what you need first, in the FROM clause"),
+    exp.Subquery: _NO_SUBQUERY,
+    exp.Exists: _NO_SUBQUERY,
     exp.Lambda: ("higher-order functions are not supported", None),
     exp.Placeholder: ("parameters need names", "write :low, and give it a value"),
     exp.Parameter: ("parameters are written with a colon", "write :low, and give it a value"),

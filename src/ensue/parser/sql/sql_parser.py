@@ -8,7 +8,7 @@ from sqlglot.tokenizer_core import Token
 
 from ensue.errors import QueryError, Span
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.sql.clause_parser import ClauseTokens
+from ensue.parser.sql.clause_parser import ClauseTokens, RunSubquery, find_subqueries
 from ensue.parser.sql.sql_query import (
     KEYWORD,
     Dialect,
@@ -23,8 +23,15 @@ from ensue.parser.sql.sqlglot_dialect import get_span, get_word, is_name, match_
 _WRITES = (exp.DML, exp.DDL, exp.Command)
 
 
-def parse_sql(text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Parameters = NO_PARAMETERS) -> SqlQuery:
+def parse_sql(
+    text: str,
+    dialect: Dialect = Dialect.DUCKDB,
+    parameters: Parameters = NO_PARAMETERS,
+    run_subquery: RunSubquery | None = None,
+) -> SqlQuery:
     """Parses a query with its clauses, or raises a QueryError for anything but one query.
+
+    Subqueries inside of clauses are run when their clause is parsed, by `run_subquery`.
 
     >>> query = parse_sql("SELECT * FROM a x, (SELECT 1) MATCH_RECOGNIZE (PATTERN (A)) AS m")
     >>> [clause.input.over(query.text) for clause in query.clauses]
@@ -33,26 +40,37 @@ def parse_sql(text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Paramete
     ('PATTERN (A)', 'm')
     """
     try:
-        return _StatementReader(text, dialect, parameters).read()
+        return _StatementReader(text, dialect, parameters, run_subquery).read()
     except QueryError as error:
         raise error.at(None, text) from None
 
 
 def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str, ...]:
-    """Returns the names of the tables that a query reads; some may be named queries.
+    """Returns the names of the tables that a query reads, in its clauses too; some may be named queries.
 
     >>> find_table_names("WITH w AS (SELECT a, b FROM t x, u) SELECT c, d FROM w JOIN v USING (k)")
     ('w', 'v', 't', 'u')
     """
-    tree = _StatementReader(text, dialect, NO_PARAMETERS).parse()
+    reader = _StatementReader(text, dialect, NO_PARAMETERS)
+    tree = reader.parse()
+    inside = [
+        get_span(body.tokens[first]).to(get_span(body.tokens[last])).over(text)[1:-1]
+        for body in reader.bodies.values()
+        for first, last in find_subqueries(body.tokens)
+    ]
     tables = (table for table in tree.find_all(exp.Table) if not table.db and table.args.get("match") is None)
-    return tuple(dict.fromkeys(table.name for table in tables if isinstance(table.this, exp.Identifier)))
+    names = [table.name for table in tables if isinstance(table.this, exp.Identifier)]
+    names += (name for subquery in inside for name in find_table_names(subquery, dialect))
+    return tuple(dict.fromkeys(names))
 
 
 class _StatementReader:
     """Parses a text to a tree, and finds the clauses and named queries in it."""
 
-    def __init__(self, text: str, dialect: Dialect, parameters: Parameters) -> None:
+    def __init__(
+        self, text: str, dialect: Dialect, parameters: Parameters, run_subquery: RunSubquery | None = None
+    ) -> None:
+        self.run_subquery = run_subquery
         self.text = text
         self.dialect = dialect
         self.parameters = parameters
@@ -79,10 +97,10 @@ class _StatementReader:
         places = tuple(_find_parameters(tree))
         for place in places:  # a missing value is reported before anything runs
             self.parameters.constants(place.name, place.span)
+        words = folded | {token.text.lower() for token in self.tokens if token.token_type is TokenType.STRING}
+        mixed = len(folded) < len(names)
         only = clauses[-1] if clauses and _is_only(tree, tables[-1]) else None
-        return SqlQuery(
-            self.text, self.span, clauses, withs, folded, len(folded) < len(names), only, places, self.parameters, tree
-        )
+        return SqlQuery(self.text, self.span, clauses, withs, words, mixed, only, places, self.parameters, tree)
 
     def _separate_bodies(self) -> Iterator[Token]:
         """Yields the tokens outside the bodies of clauses."""
@@ -109,7 +127,7 @@ class _StatementReader:
                 close = self.pairs[number + 1]
                 body = self.tokens[number + 2 : close]
                 span = Span(following[0].end + 1, self.tokens[close].start)
-                self.bodies[token.start] = ClauseTokens(self.text, span, body, self.parameters)
+                self.bodies[token.start] = ClauseTokens(self.text, span, body, self.parameters, self.run_subquery)
             if not inside:
                 yield token
 

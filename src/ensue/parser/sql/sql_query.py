@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ensue.parser.sql.clause_parser import ClauseTokens
 
 KEYWORD = "MATCH_RECOGNIZE"
+MAX_SUBQUERY_VALUES = 10_000  # of one after IN, inside a clause
 INPUT_SCOPE_HINT = "the input of MATCH_RECOGNIZE runs separately: it cannot refer to tables outside of it"
 _CLAUSE_FUNCTIONS = {"MATCH_NUMBER": "", "CLASSIFIER": "", "PREV": "A.x", "NEXT": "A.x"}
 _QUERIES = {"SELECT", "WITH", "FROM", "VALUES", "TABLE"}
@@ -142,7 +143,7 @@ class SqlQuery:
     span: Span  # without trailing semicolons
     clauses: tuple[MatchClause, ...] = ()
     withs: tuple[WithClause, ...] = ()  # outer ones first
-    names: frozenset[str] = field(default=frozenset(), repr=False)  # all words and names in it
+    names: frozenset[str] = field(default=frozenset(), repr=False)  # all words, names and texts in it
     mixed_case: bool = False  # some of them are spelled in two ways
     only: MatchClause | None = None  # the query is SELECT * of this clause and nothing else
     places: tuple[ParameterPosition, ...] = ()  # of its parameters

@@ -1,6 +1,6 @@
 """sqlglot's tokenizers and parsers, extended for MATCH_RECOGNIZE, with the position of each part of a statement."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar
@@ -462,17 +462,30 @@ def match_brackets(tokens: Iterable[Token]) -> dict[int, int]:
 # ------------------------------------------------------------------------------ parameters
 
 
-def bind_parameters(tree: exp.Expr, parameters: Parameters) -> exp.Expr:
-    """Replaces parameters by constants; a list is allowed after IN."""
+def bind_parameters(
+    tree: exp.Expr, parameters: Parameters, results: Mapping[str, Sequence[Constant]] | None = None
+) -> exp.Expr:
+    """Replaces parameters by constants, and the names of subqueries after IN by their `results`.
+
+    A list is allowed after IN; only a subquery's may be empty.
+    """
+    known = results or {}
     for placeholder in list(tree.find_all(exp.Placeholder)):
         if not isinstance(placeholder.this, str) or "start" not in placeholder.meta:
             continue  # a question mark
         span = Span(placeholder.meta["start"], placeholder.meta["end"] + 1)
-        constants = parameters.constants(placeholder.name, span)
+        if (result := known.get(placeholder.name)) is None:
+            constants = parameters.constants(placeholder.name, span)
+        else:
+            constants = list(result) if placeholder.arg_key == "field" else result[0]
         values = constants if isinstance(constants, list) else [constants]
         nodes = [_node(value, placeholder) for value in values]
         owner, key = placeholder.parent, placeholder.arg_key
-        if isinstance(owner, exp.In) and key == "field":  # x IN :names
+        if isinstance(owner, exp.In) and not values:
+            if owner is tree:
+                return exp.false()
+            owner.replace(exp.false())
+        elif isinstance(owner, exp.In) and key == "field":  # x IN :names
             owner.set("field", None)
             owner.set("expressions", nodes)
         elif isinstance(owner, exp.In) and key == "expressions":  # x IN (:names)
