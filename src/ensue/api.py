@@ -1199,7 +1199,7 @@ def _plan(
     if events is None:
         return Workload(specs, infer_source(specs), run_options, archive_set=open_archives(archives)), None
     runner = _runner(events)
-    arguments = _describe_source(query, specs, runner.STREAMING, **columns)
+    arguments = _describe_source(query, specs, runner.STREAMING, whole=True, **columns)
     return _plan_over(runner, events, specs, arguments, run_options, archives)
 
 
@@ -1215,7 +1215,7 @@ def _plan_over(
     from ensue.runtime.query_spec import describe_input, open_archives
     from ensue.runtime.workload import Workload
 
-    frame, source = runner.read(events, arguments)
+    frame, source = runner.read(events, replace(arguments, whole=True) if archives else arguments)
     streaming = runner.STREAMING
     options = replace(options, streaming=streaming, coming=describe_input(frame, streaming=streaming))
     late, past = streaming and arguments.stream.delivers_late_events, open_archives(archives, streaming=streaming)

@@ -1,7 +1,8 @@
 """Reads CSV, JSON lines, Parquet and Arrow files of events in this process."""
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -150,9 +151,21 @@ def list_event_files(path: Path) -> list[Path]:
 
 def read_columnar_file(file: EventFile, form: str, rows: int | None) -> pa.Table:
     """Read a Parquet or Arrow file or folder, or its first `rows`."""
-    try:
-        dataset = pa.dataset.dataset(file.path, partitioning="hive", format=form)
+    dataset = open_dataset(file, form)
+    with _readable(file):
         return dataset.to_table() if rows is None else dataset.head(rows)
+
+
+def open_dataset(file: EventFile, form: str) -> pa.dataset.Dataset:
+    """Open a Parquet or Arrow file or folder."""
+    with _readable(file):
+        return pa.dataset.dataset(file.path, partitioning="hive", format=form)
+
+
+@contextmanager
+def _readable(file: EventFile) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise EventError(f"cannot read events from {file.path}: {reason}") from None

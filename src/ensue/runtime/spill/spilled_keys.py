@@ -55,6 +55,7 @@ class SpillFolder:
     def __init__(self, place: str | None = None) -> None:
         self._place = place or os.environ.get(SPILL_VARIABLE) or tempfile.gettempdir()
         self._path: Path | None = None
+        self._finalizer: weakref.finalize[Any, SpillFolder] | None = None
         self._open: dict[Path, tuple[tuple[int, int], pa.Table]] = {}  # by size and time
 
     @property
@@ -64,8 +65,14 @@ class SpillFolder:
             with _disk_full(self._place, 0):
                 Path(self._place).mkdir(parents=True, exist_ok=True)
                 self._path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
-            weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+            self._finalizer = weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
         return self._path
+
+    def close(self) -> None:
+        """Removes the folder."""
+        self._open.clear()
+        if self._finalizer is not None:
+            self._finalizer()
 
     def write(self, table: pa.Table) -> SpillFile:
         name = os.urandom(8).hex()
@@ -129,8 +136,11 @@ class SpillFolder:
         self._open[segment.path] = (stamp, table)
         return table
 
-    def remove(self, segment: SpillFile) -> None:
+    def close_file(self, segment: SpillFile) -> None:
         self._open.pop(segment.path, None)
+
+    def remove(self, segment: SpillFile) -> None:
+        self.close_file(segment)
         segment.path.unlink(missing_ok=True)
 
 

@@ -1,0 +1,389 @@
+"""Matches events that do not fit into memory: they are pruned as they are read, and spilled to disk.
+
+With a key, they are spilled in groups by its hash, and each group is matched by itself. Without one, they are sorted on
+disk, and matched in slices of time. Of the events in matches, the result is then built as for a table.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.backends.event_batches import EventBatches
+from ensue.engine.memory_budget import MemoryBudget, MemoryRequest, get_machine_memory
+from ensue.engine.scan import Scan
+from ensue.errors import LimitError
+from ensue.kernels.row_search import group_rows
+from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
+from ensue.operators.match.match_operator import MatchOperator, QueryTableMatcher, create_table_matcher
+from ensue.operators.match.parallel_match import merge_parts
+from ensue.operators.match.shared_engine import build_results, renumber_rows, select_matched_events
+from ensue.options import Limits, format_size
+from ensue.projection.match_ids import get_event_times
+from ensue.runtime.event_pruning import can_prune_events
+from ensue.runtime.pipeline import run_to_end
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.spill.spilled_keys import SpillFile, SpillFolder
+from ensue.runtime.stage import ARRIVAL, Progress, QueryOperator, StageInput, UnseenTypes
+from ensue.runtime.table_parts import hash_rows_by_key
+from ensue.runtime.workload import Workload
+from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.event_table import StreamSchema, drop_bad_times, find_stream_order, sort_events, warn_of_dropped
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import combine_column, create_empty_table, take_rows
+
+SHARE = 8  # the part of the memory that events may take: they are copied, and matched
+BITS = 6  # of the hash of a key, for one level of groups
+SAMPLE = 256  # times of each sorted run, from which the slices of the whole are chosen
+
+
+@contextmanager
+def collect_events(workload: Workload, batches: EventBatches, bad_events: str) -> "Iterator[pa.Table | SpilledEvents]":
+    """Reads events: a table of all of them, or those that matches need, in files that exist until the end."""
+    limits = workload.options.planning.limits
+    bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
+    room = bound / SHARE
+    held: list[pa.RecordBatch] = []
+    size, others = 0, iter(batches)
+    why = _why_not_in_groups(workload)
+    for batch in others:
+        held.append(batch)
+        size += batch.nbytes
+        if size > bound and why is not None:
+            raise _build_error(limits, bound, why)
+        if size > room and why is None:
+            break
+    else:
+        yield pa.Table.from_batches(held, batches.schema)
+        return
+    folder = SpillFolder()
+    try:
+        spilled = SpilledEvents(workload, bound, folder)
+        spilled.read(chain(_drain(held), others), bad_events)
+        yield spilled
+    finally:
+        folder.close()
+
+
+def _drain(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, which are freed as they are read."""
+    held.reverse()
+    while held:
+        yield held.pop()
+
+
+def _why_not_in_groups(workload: Workload) -> str | None:
+    """Why queries need all events in memory; None if they do not."""
+    if any(not isinstance(work, MatchOperator | HierarchyOperator) for work in workload.works):
+        return "MATCH_RECOGNIZE, subscriptions and JOIN ARCHIVE are matched over a table in memory"
+    if find_key(workload.works) or all(isinstance(work, MatchOperator) for work in workload.works):
+        return None
+    return "a query with definitions needs a key that all of its layers have in common"
+
+
+def find_key(works: Sequence[QueryOperator]) -> tuple[str, ...]:
+    """The columns by whose hash events are grouped; (): matches may have events of any group."""
+    keys = [work.partition_key for work in works if isinstance(work, MatchOperator | HierarchyOperator)]
+    return tuple(sorted(frozenset.intersection(*map(frozenset, keys))))
+
+
+def _build_error(limits: Limits, bound: float, why: str) -> LimitError:
+    given = "ensue.Limits(memory=...) allows" if limits.memory is not None else "one call may take"
+    return LimitError(
+        f"the events need more memory than the {format_size(bound)} that {given}: {why}\n"
+        "  hint: a key in the query, as in WHERE [column], ensue.Limits(memory=...) with more, fewer columns, "
+        "or a Spark DataFrame"
+    )
+
+
+@dataclass(eq=False)
+class _Group:
+    """Files of events, all those of some keys, or of one sorted run."""
+
+    files: list[SpillFile] = field(default_factory=list)
+    level: int = 1  # how many bits of the hash, in levels, its keys have in common
+    single: bool = False  # splitting it did not help: nearly all of its events have one key
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class SpilledEvents:
+    """The events that matches need, pruned as they were read: in memory if they fit, else in files."""
+
+    def __init__(self, workload: Workload, bound: float, folder: SpillFolder) -> None:
+        self.workload, self.bound, self.folder = workload, bound, folder
+        self.room = bound / SHARE
+        self.source: SourceSchema = workload.source
+        self.schema = self.source.get_arrival_schema([ARRIVAL])
+        self.key = find_key(workload.works)
+        self.num_rows = 0  # events that were kept
+        self.types: set[str] = set()  # of all events
+        self._selects = [self._select(work) for work in workload.works]
+        self._groups: list[_Group] = []
+        self._table: pa.Table | None = None  # all events, if they fit into memory
+        self._written = 0
+        self._most: float | None = None  # bytes on the disk
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, batches: Iterable[pa.RecordBatch], bad_events: str) -> None:
+        """Prunes events, and spills them each time that they fill their part of the memory."""
+        held: list[pa.Table] = []
+        read = dropped = 0
+        for batch in batches:
+            table, bad = self._prune(pa.Table.from_batches([batch]), read, bad_events)
+            read, dropped = read + batch.num_rows, dropped + bad
+            if table.num_rows:
+                held.append(table)
+                self.num_rows += table.num_rows
+            if sum(table.nbytes for table in held) > self.room:
+                self._spill(_concat(self.schema, held), self._groups)
+                held.clear()
+        warn_of_dropped(dropped)
+        rest = _concat(self.schema, held)
+        if not self._groups:
+            self._table = rest
+            return
+        held.clear()
+        if rest.num_rows:
+            self._spill(rest, self._groups)
+        if not self.key:
+            self._groups = self._merge_runs(self._groups)
+
+    def _prune(self, events: pa.Table, before: int, bad_events: str) -> tuple[pa.Table, int]:
+        """The events that some query may use, with their arrival numbers, and how many have no usable time."""
+        shape = self.source.shape
+        if (column := shape.schema.type_column) is not None:
+            self.types |= {str(name) for name in pc.unique(events.column(column)).to_pylist() if name is not None}
+        events = events.append_column(ARRIVAL, pa.array(np.arange(before, before + events.num_rows)))
+        events, dropped = drop_bad_times(events, shape, bad_events, self.workload.types, before=before)
+        kept = reduce(np.logical_or, [select(events) for select in self._selects])
+        for name in self.key:
+            kept &= events.column(name).is_valid().to_numpy()
+        return (events if kept.all() else take_rows(events, np.flatnonzero(kept))), dropped
+
+    def _select(self, work: QueryOperator) -> Callable[[pa.Table], Bools]:
+        """The test of events that an operator may use."""
+        if isinstance(work, MatchOperator) and all(map(can_prune_events, work.prepared)):
+            scans = [Scan(query.program) for query in work.prepared]
+            return lambda events: reduce(np.logical_or, [scan.get_roles(events) != 0 for scan in scans])
+        return lambda events: work.reads.compute_mask(events, self.source.shape)
+
+    def _spill(self, table: pa.Table, groups: list[_Group], level: int = 0) -> None:
+        """Adds a file to each group; without a key one for a sorted run."""
+        if not self.key:
+            groups.append(_Group([self._write(sort_events(table, self._sortable))]))
+            return
+        if not groups:
+            groups += [_Group(level=level + 1) for _ in range(1 << BITS)]
+        hashes = hash_rows_by_key(table, self.key) >> np.uint64(64 - BITS * (level + 1))
+        numbers = (hashes & np.uint64((1 << BITS) - 1)).astype(np.int32)
+        order, bounds = group_rows(numbers, len(groups))
+        table = take_rows(table, order)
+        for group, (begin, end) in zip(groups, pairwise(bounds.tolist()), strict=True):
+            if end > begin:
+                group.files.append(self._write(table.slice(begin, end - begin)))
+
+    def _write(self, table: pa.Table) -> SpillFile:
+        if self._most is None:
+            free = shutil.disk_usage(self.folder.path).free
+            self._most = self.workload.options.planning.limits.compute_disk_bound(free)
+        if self._written + table.nbytes > self._most:
+            raise LimitError(
+                f"the events need more than {format_size(self._most)} of disk in {self.folder.path.parent}\n"
+                "  hint: ensue.Limits(disk=...) allows more, ENSUE_SPILL names a folder on another disk; conditions "
+                "on single events, fewer columns and ensue.Limits(memory=...) with more need less"
+            )
+        file = self.folder.write(table)
+        self._written += file.bytes
+        return file
+
+    def _remove(self, group: _Group) -> None:
+        for file in group.files:
+            self.folder.remove(file)
+        self._written -= group.bytes
+
+    @property
+    def _sortable(self) -> StreamSchema:
+        return self.source.sortable([ARRIVAL])
+
+    def _merge_runs(self, runs: list[_Group]) -> list[_Group]:
+        """Merges sorted runs into files that follow each other: slices of time, each sorted by itself."""
+        tables = [self.folder.table(run.files[0]) for run in runs]
+        seams = [pa.concat_tables([a.slice(a.num_rows - 1), b.slice(0, 1)]) for a, b in pairwise(tables)]
+        if all(find_stream_order(_concat(self.schema, [seam]), self._sortable) is None for seam in seams):
+            return [_Group([file for run in runs for file in run.files])]
+        shape = self.source.shape
+        times = [get_event_times(table, shape.schema.end, shape.unit) for table in tables]
+        sample = np.sort(np.concatenate([t[np.linspace(0, len(t) - 1, SAMPLE).astype(np.int64)] for t in times]))
+        count = len(runs) + 1
+        cuts = sample[np.linspace(0, len(sample) - 1, count + 1).astype(np.int64)[1:-1]]
+        bounds = [[0, *np.searchsorted(t, cuts, "left").tolist(), len(t)] for t in times]
+        del times
+        files = []
+        for number in range(count):
+            pieces = [t.slice(b[number], b[number + 1] - b[number]) for t, b in zip(tables, bounds, strict=True)]
+            piece = _concat(self.schema, pieces)
+            if piece.num_rows:
+                files.append(self._write(sort_events(piece, self._sortable)))
+        del tables
+        for run in runs:
+            self._remove(run)
+        return [_Group(files)]
+
+    # ------------------------------------------------------------------ matching
+
+    def match(self, work: QueryOperator, progress: Progress | None) -> tuple[list[pa.Table], UnseenTypes]:
+        """The tables of an operator's stage, and the event types that it lacks."""
+        done, stage = 0, work.as_single_stage()
+        found = _FoundMatches(work, self.source) if isinstance(work, MatchOperator) else None
+        pieces: list[list[pa.Table]] = []
+        for events in self._tables():
+            if found is not None:
+                found.add(events, in_slices=bool(self._groups) and not self.key)
+            else:
+                pieces.append(run_to_end(stage.table_matcher(), StageInput.from_events(events.drop_columns([ARRIVAL]))))
+            done += events.num_rows
+            if progress is not None:
+                progress(done, self.num_rows)
+        if found is not None:
+            return found.build(), UnseenTypes(found.unseen or frozenset())
+        tables = [pa.concat_tables(same) for same in zip(*pieces, strict=True)]
+        return tables, work.find_unseen(stage.table_matcher(), create_empty_table(self.source.arrow), tables)
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """Groups of events in stream order; small ones are matched together, and large ones split."""
+        if self._table is not None:
+            yield sort_events(self._table, self.source.shape)
+            return
+        if not self.key:
+            yield pa.concat_tables([self.folder.table(file) for group in self._groups for file in group.files])
+            return
+        waiting: list[_Group] = []
+        self._groups = [part for group in self._groups for part in self._split(group)]
+        for group in self._groups:
+            if waiting and sum(g.bytes for g in waiting) + group.bytes > self.room:
+                yield self._load(waiting)
+                waiting = []
+            waiting.append(group)
+        yield self._load(waiting)
+
+    def _load(self, groups: Sequence[_Group]) -> pa.Table:
+        files = [file for group in groups for file in group.files]
+        events = _concat(self.schema, [self.folder.table(file) for file in files])
+        for file in files:
+            self.folder.close_file(file)
+        return sort_events(events, self.source.shape)
+
+    def _split(self, group: _Group) -> Iterator[_Group]:
+        """The group itself, or the parts of one that is too large."""
+        size = group.bytes
+        if size <= 2 * self.room:
+            yield group
+            return
+        if group.single or (group.level + 1) * BITS > 64:
+            if size > self.bound:
+                limits = self.workload.options.planning.limits
+                raise _build_error(limits, self.bound, f"those of one key take {format_size(size)}")
+            yield group
+            return
+        parts: list[_Group] = []
+        for file in group.files:
+            self._spill(_concat(self.schema, [self.folder.table(file)]), parts, group.level)
+        self._remove(group)
+        for part in parts:
+            part.single = part.bytes > 0.9 * size
+            yield from self._split(part)
+
+
+class _FoundMatches:
+    """The matches of pattern queries in groups of events, and the events in them."""
+
+    def __init__(self, work: MatchOperator, source: SourceSchema) -> None:
+        self.queries, self.source = work.prepared, source
+        self.end = source.shape.schema.end
+        self.unseen: frozenset[str] | None = None
+        self._events: list[pa.Table] = []  # with ordinals and arrival numbers
+        self._matches: list[list[Matches]] = [[] for _ in self.queries]
+        self._rows = 0  # of these events
+
+    def add(self, events: pa.Table, *, in_slices: bool) -> None:
+        """Matches a group of events in stream order; `in_slices` if only some of them fit into memory."""
+        batch, found = StageInput(events, {}, (ARRIVAL,)), list[Matches]()
+        if in_slices:
+            for query in self.queries:
+                alone = QueryTableMatcher(query)
+                alone.process(batch)
+                found += alone.find_matches(in_parts=False)
+                self._note_unseen(alone.unseen)
+            events, found = self._keep_times_of_matches(events, found)
+        else:
+            matcher = create_table_matcher(self.queries)
+            matcher.process(batch)
+            found = matcher.find_matches()
+            self._note_unseen(matcher.unseen)
+        bare, arrival = events.drop_columns([ARRIVAL]), events.column(ARRIVAL)
+        known, found = select_matched_events(bare, found, self.end, arrival)
+        numbers = np.arange(self._rows, self._rows + known.num_rows)
+        for pieces, matches in zip(self._matches, found, strict=True):
+            pieces.append(renumber_rows(matches, numbers))
+        self._events.append(known)
+        self._rows += known.num_rows
+        size = sum(table.nbytes for table in self._events)
+        for query, pieces in zip(self.queries, self._matches, strict=True):
+            count, held = sum(piece.number for piece in pieces), size + sum(piece.nbytes for piece in pieces)
+            budget = MemoryBudget(query.planning.limits, query.query, query.physical[1], query.shape.unit)
+            budget.ask(MemoryRequest(0, count, held, int(arrival[-1].as_py()) if len(arrival) else 0, None))
+
+    def _note_unseen(self, types: frozenset[str]) -> None:
+        self.unseen = types if self.unseen is None else self.unseen & types
+
+    def _keep_times_of_matches(self, events: pa.Table, found: Sequence[Matches]) -> tuple[pa.Table, list[Matches]]:
+        """The events in matches and those of the same times, which may be their duplicates, and the same matches."""
+        selected = np.zeros(events.num_rows, np.bool_)
+        for matches in found:
+            for variable in matches.variables:
+                selected[matches.elements(variable)] = True
+        pieces = [pa.Table.from_batches([batch]) for batch in events.to_batches()]
+        begins = np.cumsum([0, *(piece.num_rows for piece in pieces)])[:-1]
+        times = [get_event_times(piece, self.end, self.source.shape.unit) for piece in pieces]
+        tied = np.unique(np.concatenate([t[selected[b : b + len(t)]] for t, b in zip(times, begins, strict=True)]))
+        kept = [np.flatnonzero(np.isin(t, tied)) for t in times]
+        numbers = np.concatenate([rows + begin for rows, begin in zip(kept, begins, strict=True)])
+        events = _concat(events.schema, [take_rows(p, rows) for p, rows in zip(pieces, kept, strict=True)])
+
+        def move(rows: Ints) -> Ints:
+            return np.where(rows < 0, np.int64(-1), np.searchsorted(numbers, rows))
+
+        return events, [matches.map_rows(move) for matches in found]
+
+    def build(self) -> list[pa.Table]:
+        """The result tables, as those of one table of all events."""
+        events = _concat(self._events[0].schema, self._events)
+        numbers = np.arange(events.num_rows)
+        if (order := find_stream_order(events, self.source.sortable([ARRIVAL]))) is not None:
+            events = take_rows(events, order)
+            numbers[order] = np.arange(len(order))
+        found = []
+        for query, pieces in zip(self.queries, self._matches, strict=True):
+            moved = [renumber_rows(piece, numbers) for piece in pieces]
+            found.append(merge_parts(moved, query.engine().output))
+        threads = self.queries[0].planning.limits.thread_count
+        return build_results(self.queries, events.drop_columns([ARRIVAL]), found, threads)
+
+
+def _concat(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """One table of one array for each column, with a single dictionary where there are several."""
+    table = pa.concat_tables([create_empty_table(schema), *tables])
+    return pa.table([combine_column(table, name) for name in table.column_names], schema=schema)
