@@ -222,7 +222,8 @@ class SpilledEvents:
         """Merges sorted runs into files that follow each other: slices of time, each sorted by itself."""
         tables = [self.folder.table(run.files[0]) for run in runs]
         seams = [pa.concat_tables([a.slice(a.num_rows - 1), b.slice(0, 1)]) for a, b in pairwise(tables)]
-        if all(find_stream_order(_concat(self.schema, [seam]), self._sortable) is None for seam in seams):
+        orders = [find_stream_order(_concat(self.schema, [seam]), self._sortable) for seam in seams]
+        if all(order is None or order[0] == 0 for order in orders):
             return [_Group([file for run in runs for file in run.files])]
         shape = self.source.shape
         times = [get_event_times(table, shape.schema.end, shape.unit) for table in tables]
