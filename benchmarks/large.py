@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from examples.samples.stocks import stocks
 
 import ensue
 from benchmarks.machine import machine
@@ -26,7 +27,6 @@ from benchmarks.threads import SLICES
 from benchmarks.timing import Clock
 from benchmarks.workloads import WORKLOADS
 from ensue.runtime.spill.spilled_keys import SpillFolder
-from examples.samples.stocks import stocks
 
 ROOT = Path(__file__).parent.parent
 SIZES = (1_000_000, 10_000_000)
@@ -134,8 +134,16 @@ def main() -> None:
 def format_report(report: dict[str, Any]) -> str:
     """One line of figures.
 
-    >>> format_report({"query": "q", "rows": 10, "matches": 2, "cpu_microseconds_per_row": 0.5, "peak_bytes": 5e6,
-    ...     "written_bytes": 0})
+    >>> format_report(
+    ...     {
+    ...         "query": "q",
+    ...         "rows": 10,
+    ...         "matches": 2,
+    ...         "cpu_microseconds_per_row": 0.5,
+    ...         "peak_bytes": 5e6,
+    ...         "written_bytes": 0,
+    ...     }
+    ... )
     'q: 10 rows, 2 matches, 0.50 us of processor time for each row, peak 5 MB, written 0 MB'
     """
     return (

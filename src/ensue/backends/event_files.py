@@ -1,4 +1,4 @@
-"""Reads CSV, JSON lines, Parquet and Arrow files of events in this process."""
+"""Reads CSV, JSON lines, Parquet and Arrow files of events in this process, and events in batches."""
 
 import glob
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset
@@ -20,6 +21,7 @@ FORMATS = {
 }  # fmt: skip
 TEXT_FORMATS = ("csv", "tsv", "json")
 _PACKED = (".gz", ".bz2", ".zst")
+BATCH_ROWS, READ_AHEAD = 1 << 17, 4  # of a scan: rows of a batch, and batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +171,36 @@ def _readable(file: EventFile) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise EventError(f"cannot read events from {file.path}: {reason}") from None
+
+
+def open_batches(events: Any, say: NoteCallback) -> pa.RecordBatchReader | None:
+    """Opens events that can be read in batches: a path, dataset, scanner or reader; None: they are read at once."""
+    if isinstance(events, pa.RecordBatchReader):
+        return events
+    if isinstance(events, pa.dataset.Scanner):
+        return events.to_reader()
+    if not isinstance(events, pa.dataset.Dataset):
+        files = [EventFile(name) for name in expand_pattern(str(events))]
+        require_files(files, say)
+        if any(file.form in TEXT_FORMATS for file in files):
+            return None
+        datasets = [open_dataset(file, file.form) for file in files]
+        if any(not dataset.schema.equals(datasets[0].schema) for dataset in datasets):
+            return None
+        events = pa.dataset.dataset(datasets) if len(datasets) > 1 else datasets[0]
+    return events.scanner(batch_size=BATCH_ROWS, batch_readahead=READ_AHEAD, fragment_readahead=1).to_reader()
+
+
+def read_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Reads batches of events; an EventError says what cannot be read."""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowException, OSError) as error:
+            raise EventError(f"cannot read events: {str(error).splitlines()[0]}") from None
+        if not batch.schema.equals(reader.schema):
+            changed = ", ".join(sorted({*map(str, batch.schema)} ^ {*map(str, reader.schema)}))
+            raise EventError(f"cannot read events: a batch has other columns than the first one: {changed}")
+        yield batch

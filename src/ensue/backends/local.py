@@ -26,16 +26,15 @@ from ensue.vector.event_table import check_reserved_names, create_schema, drop_b
 from ensue.vector.take import create_empty_table
 
 if TYPE_CHECKING:
-    from ensue.backends.event_batches import EventBatches
     from ensue.backends.out_of_core import SpilledEvents
 
 STREAMING = False
 
 
-def read(events: Any, options: SourceOptions) -> "tuple[pa.Table | EventBatches, SourceSchema]":
+def read(events: Any, options: SourceOptions) -> tuple[pa.Table | pa.RecordBatchReader, SourceSchema]:
     options.require_table()
     if is_read_in_batches(events) and not options.whole and options.arranging is None:
-        from ensue.backends.event_batches import open_batches
+        from ensue.backends.event_files import open_batches
 
         batches = open_batches(events, warn_note)
         if batches is not None and not find_text_times(batches.schema, options.time):
@@ -57,7 +56,7 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
     return 1
 
 
-def run(workload: Workload, events: "pa.Table | EventBatches", options: SourceOptions) -> Mapping[Name, pa.Table]:
+def run(workload: Workload, events: pa.Table | pa.RecordBatchReader, options: SourceOptions) -> Mapping[Name, pa.Table]:
     if isinstance(events, pa.Table):
         return _match(workload, events, options)
     from ensue.backends.out_of_core import collect_events
@@ -71,10 +70,10 @@ def _match(workload: Workload, seen: "pa.Table | SpilledEvents", options: Source
     if isinstance(seen, pa.Table):
         rows = workload.works[0].rows if len(workload.works) == 1 else None
         events = sort_events(seen, workload.source.shape, options.stream.bad_events, workload.types, rows)
-        estimated = events if rows is None else seen
+        seen = events if rows is None else seen
         for work in workload.works:
             for prepared in work.expected:
-                warn_if_expensive(prepared, estimated if work.of_events else None)
+                warn_if_expensive(prepared, seen if work.of_events else None)
     results: dict[int, pa.Table] = {}
     unseen: list[UnseenTypes] = []
     with allow_interrupts(), mark_waiting():

@@ -8,23 +8,20 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.backends.event_batches import EventBatches
+from ensue.backends.event_files import read_batches
 from ensue.engine.memory_budget import MemoryBudget, MemoryRequest, get_machine_memory
 from ensue.engine.scan import Scan
 from ensue.errors import LimitError
 from ensue.kernels.row_search import group_rows
 from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
-from ensue.operators.match.match_operator import MatchOperator, QueryTableMatcher, create_table_matcher
+from ensue.operators.match.match_operator import MatchOperator, create_table_matcher
 from ensue.operators.match.parallel_match import merge_parts
 from ensue.operators.match.shared_engine import build_results, renumber_rows, select_matched_events
 from ensue.options import Limits, format_size
@@ -42,43 +39,39 @@ from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, create_empty_table, take_rows
 
 SHARE = 8  # the part of the memory that events may take: they are copied, and matched
-BITS = 6  # of the hash of a key, for one level of groups
+GROUPS = 256  # by the hash of their key
 SAMPLE = 256  # times of each sorted run, from which the slices of the whole are chosen
 
 
 @contextmanager
-def collect_events(workload: Workload, batches: EventBatches, bad_events: str) -> "Iterator[pa.Table | SpilledEvents]":
+def collect_events(
+    workload: Workload, reader: pa.RecordBatchReader, bad_events: str
+) -> "Iterator[pa.Table | SpilledEvents]":
     """Reads events: a table of all of them, or those that matches need, in files that exist until the end."""
     limits = workload.options.planning.limits
     bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
     room = bound / SHARE
     held: list[pa.RecordBatch] = []
-    size, others = 0, iter(batches)
+    size, others = 0, read_batches(reader)
     why = _why_not_in_groups(workload)
     for batch in others:
         held.append(batch)
         size += batch.nbytes
         if size > bound and why is not None:
-            raise _build_error(limits, bound, why)
+            raise build_memory_error(limits, bound, why)
         if size > room and why is None:
             break
     else:
-        yield pa.Table.from_batches(held, batches.schema)
+        yield pa.Table.from_batches(held, reader.schema)
         return
     folder = SpillFolder()
     try:
         spilled = SpilledEvents(workload, bound, folder)
-        spilled.read(chain(_drain(held), others), bad_events)
+        held.reverse()
+        spilled.read(chain((held.pop() for _ in range(len(held))), others), bad_events)  # frees them one by one
         yield spilled
     finally:
         folder.close()
-
-
-def _drain(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, which are freed as they are read."""
-    held.reverse()
-    while held:
-        yield held.pop()
 
 
 def _why_not_in_groups(workload: Workload) -> str | None:
@@ -96,26 +89,13 @@ def find_key(works: Sequence[QueryOperator]) -> tuple[str, ...]:
     return tuple(sorted(frozenset.intersection(*map(frozenset, keys))))
 
 
-def _build_error(limits: Limits, bound: float, why: str) -> LimitError:
+def build_memory_error(limits: Limits, bound: float, why: str) -> LimitError:
     given = "ensue.Limits(memory=...) allows" if limits.memory is not None else "one call may take"
     return LimitError(
         f"the events need more memory than the {format_size(bound)} that {given}: {why}\n"
         "  hint: a key in the query, as in WHERE [column], ensue.Limits(memory=...) with more, fewer columns, "
         "or a Spark DataFrame"
     )
-
-
-@dataclass(eq=False)
-class _Group:
-    """Files of events, all those of some keys, or of one sorted run."""
-
-    files: list[SpillFile] = field(default_factory=list)
-    level: int = 1  # how many bits of the hash, in levels, its keys have in common
-    single: bool = False  # splitting it did not help: nearly all of its events have one key
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
 
 
 class SpilledEvents:
@@ -130,7 +110,7 @@ class SpilledEvents:
         self.num_rows = 0  # events that were kept
         self.types: set[str] = set()  # of all events
         self._selects = [self._select(work) for work in workload.works]
-        self._groups: list[_Group] = []
+        self._groups: list[list[SpillFile]] = []  # or sorted runs
         self._table: pa.Table | None = None  # all events, if they fit into memory
         self._written = 0
         self._most: float | None = None  # bytes on the disk
@@ -140,26 +120,25 @@ class SpilledEvents:
     def read(self, batches: Iterable[pa.RecordBatch], bad_events: str) -> None:
         """Prunes events, and spills them each time that they fill their part of the memory."""
         held: list[pa.Table] = []
-        read = dropped = 0
+        read = dropped = size = 0
         for batch in batches:
-            table, bad = self._prune(pa.Table.from_batches([batch]), read, bad_events)
-            read, dropped = read + batch.num_rows, dropped + bad
-            if table.num_rows:
-                held.append(table)
-                self.num_rows += table.num_rows
-            if sum(table.nbytes for table in held) > self.room:
-                self._spill(_concat(self.schema, held), self._groups)
-                held.clear()
+            table = pa.Table.from_batches([batch])
+            kept, bad = self._prune(table, read, bad_events)
+            read, dropped = read + table.num_rows, dropped + bad
+            if kept.num_rows:
+                held.append(kept)
+                self.num_rows, size = self.num_rows + kept.num_rows, size + kept.nbytes
+            if size > self.room:
+                self._spill(held)
+                size = 0
         warn_of_dropped(dropped)
-        rest = _concat(self.schema, held)
         if not self._groups:
-            self._table = rest
+            self._table = _concat(self.schema, held)
             return
-        held.clear()
-        if rest.num_rows:
-            self._spill(rest, self._groups)
+        if held:
+            self._spill(held)
         if not self.key:
-            self._groups = self._merge_runs(self._groups)
+            self._merge_runs()
 
     def _prune(self, events: pa.Table, before: int, bad_events: str) -> tuple[pa.Table, int]:
         """The events that some query may use, with their arrival numbers, and how many have no usable time."""
@@ -180,20 +159,20 @@ class SpilledEvents:
             return lambda events: reduce(np.logical_or, [scan.get_roles(events) != 0 for scan in scans])
         return lambda events: work.reads.compute_mask(events, self.source.shape)
 
-    def _spill(self, table: pa.Table, groups: list[_Group], level: int = 0) -> None:
-        """Adds a file to each group; without a key one for a sorted run."""
+    def _spill(self, held: list[pa.Table]) -> None:
+        """Writes events, as a file for each group of keys, or as a sorted run."""
+        table = _concat(self.schema, held)
+        held.clear()
         if not self.key:
-            groups.append(_Group([self._write(sort_events(table, self._sortable))]))
+            self._groups.append([self._write(sort_events(table, self._sortable))])
             return
-        if not groups:
-            groups += [_Group(level=level + 1) for _ in range(1 << BITS)]
-        hashes = hash_rows_by_key(table, self.key) >> np.uint64(64 - BITS * (level + 1))
-        numbers = (hashes & np.uint64((1 << BITS) - 1)).astype(np.int32)
-        order, bounds = group_rows(numbers, len(groups))
+        self._groups = self._groups or [[] for _ in range(GROUPS)]
+        numbers = (hash_rows_by_key(table, self.key) >> np.uint64(32)) % np.uint64(GROUPS)  # parts take the lowest bits
+        order, bounds = group_rows(numbers.astype(np.int32), GROUPS)
         table = take_rows(table, order)
-        for group, (begin, end) in zip(groups, pairwise(bounds.tolist()), strict=True):
+        for group, (begin, end) in zip(self._groups, pairwise(bounds.tolist()), strict=True):
             if end > begin:
-                group.files.append(self._write(table.slice(begin, end - begin)))
+                group.append(self._write(table.slice(begin, end - begin)))
 
     def _write(self, table: pa.Table) -> SpillFile:
         if self._most is None:
@@ -209,39 +188,30 @@ class SpilledEvents:
         self._written += file.bytes
         return file
 
-    def _remove(self, group: _Group) -> None:
-        for file in group.files:
-            self.folder.remove(file)
-        self._written -= group.bytes
-
     @property
     def _sortable(self) -> StreamSchema:
         return self.source.sortable([ARRIVAL])
 
-    def _merge_runs(self, runs: list[_Group]) -> list[_Group]:
+    def _merge_runs(self) -> None:
         """Merges sorted runs into files that follow each other: slices of time, each sorted by itself."""
-        tables = [self.folder.table(run.files[0]) for run in runs]
-        seams = [pa.concat_tables([a.slice(a.num_rows - 1), b.slice(0, 1)]) for a, b in pairwise(tables)]
-        orders = [find_stream_order(_concat(self.schema, [seam]), self._sortable) for seam in seams]
+        runs = [file for run in self._groups for file in run]
+        tables = [self.folder.table(run) for run in runs]
+        seams = [_concat(self.schema, [a.slice(a.num_rows - 1), b.slice(0, 1)]) for a, b in pairwise(tables)]
+        orders = [find_stream_order(seam, self._sortable) for seam in seams]
         if all(order is None or order[0] == 0 for order in orders):
-            return [_Group([file for run in runs for file in run.files])]
+            return
         shape = self.source.shape
         times = [get_event_times(table, shape.schema.end, shape.unit) for table in tables]
         sample = np.sort(np.concatenate([t[np.linspace(0, len(t) - 1, SAMPLE).astype(np.int64)] for t in times]))
-        count = len(runs) + 1
-        cuts = sample[np.linspace(0, len(sample) - 1, count + 1).astype(np.int64)[1:-1]]
+        cuts = sample[np.linspace(0, len(sample) - 1, len(runs) + 1).astype(np.int64)[1:-1]]
         bounds = [[0, *np.searchsorted(t, cuts, "left").tolist(), len(t)] for t in times]
-        del times
-        files = []
-        for number in range(count):
-            pieces = [t.slice(b[number], b[number + 1] - b[number]) for t, b in zip(tables, bounds, strict=True)]
-            piece = _concat(self.schema, pieces)
-            if piece.num_rows:
-                files.append(self._write(sort_events(piece, self._sortable)))
-        del tables
+        self._groups = []
+        for ends in zip(*map(pairwise, bounds), strict=True):
+            pieces = [table.slice(begin, end - begin) for table, (begin, end) in zip(tables, ends, strict=True)]
+            if any(piece.num_rows for piece in pieces):
+                self._spill(pieces)
         for run in runs:
-            self._remove(run)
-        return [_Group(files)]
+            self.folder.remove(run)
 
     # ------------------------------------------------------------------ matching
 
@@ -254,7 +224,8 @@ class SpilledEvents:
             if found is not None:
                 found.add(events, in_slices=bool(self._groups) and not self.key)
             else:
-                pieces.append(run_to_end(stage.table_matcher(), StageInput.from_events(events.drop_columns([ARRIVAL]))))
+                batch = StageInput(events.drop_columns([ARRIVAL]), {}, ())
+                pieces.append(run_to_end(stage.table_matcher(), batch))
             done += events.num_rows
             if progress is not None:
                 progress(done, self.num_rows)
@@ -264,48 +235,31 @@ class SpilledEvents:
         return tables, work.find_unseen(stage.table_matcher(), create_empty_table(self.source.arrow), tables)
 
     def _tables(self) -> Iterator[pa.Table]:
-        """Groups of events in stream order; small ones are matched together, and large ones split."""
+        """Groups of events in stream order; small ones are matched together."""
         if self._table is not None:
             yield sort_events(self._table, self.source.shape)
             return
         if not self.key:
-            yield pa.concat_tables([self.folder.table(file) for group in self._groups for file in group.files])
+            yield pa.concat_tables([self.folder.table(file) for run in self._groups for file in run])
             return
-        waiting: list[_Group] = []
-        self._groups = [part for group in self._groups for part in self._split(group)]
+        waiting: list[SpillFile] = []
+        size = 0
         for group in self._groups:
-            if waiting and sum(g.bytes for g in waiting) + group.bytes > self.room:
+            own = sum(file.bytes for file in group)
+            if own > self.bound:
+                why = f"those of the largest of {GROUPS} groups of keys take {format_size(own)}"
+                raise build_memory_error(self.workload.options.planning.limits, self.bound, why)
+            if waiting and size + own > self.room:
                 yield self._load(waiting)
-                waiting = []
-            waiting.append(group)
+                waiting, size = [], 0
+            waiting, size = waiting + group, size + own
         yield self._load(waiting)
 
-    def _load(self, groups: Sequence[_Group]) -> pa.Table:
-        files = [file for group in groups for file in group.files]
+    def _load(self, files: Sequence[SpillFile]) -> pa.Table:
         events = _concat(self.schema, [self.folder.table(file) for file in files])
         for file in files:
             self.folder.close_file(file)
         return sort_events(events, self.source.shape)
-
-    def _split(self, group: _Group) -> Iterator[_Group]:
-        """The group itself, or the parts of one that is too large."""
-        size = group.bytes
-        if size <= 2 * self.room:
-            yield group
-            return
-        if group.single or (group.level + 1) * BITS > 64:
-            if size > self.bound:
-                limits = self.workload.options.planning.limits
-                raise _build_error(limits, self.bound, f"those of one key take {format_size(size)}")
-            yield group
-            return
-        parts: list[_Group] = []
-        for file in group.files:
-            self._spill(_concat(self.schema, [self.folder.table(file)]), parts, group.level)
-        self._remove(group)
-        for part in parts:
-            part.single = part.bytes > 0.9 * size
-            yield from self._split(part)
 
 
 class _FoundMatches:
@@ -321,19 +275,16 @@ class _FoundMatches:
 
     def add(self, events: pa.Table, *, in_slices: bool) -> None:
         """Matches a group of events in stream order; `in_slices` if only some of them fit into memory."""
-        batch, found = StageInput(events, {}, (ARRIVAL,)), list[Matches]()
+        matchers = [
+            create_table_matcher(some) for some in ([[q] for q in self.queries] if in_slices else [self.queries])
+        ]
+        found: list[Matches] = []
+        for matcher in matchers:
+            matcher.process(StageInput(events, {}, (ARRIVAL,)))
+            found += matcher.find_matches(in_parts=not in_slices)
+            self.unseen = matcher.unseen if self.unseen is None else self.unseen & matcher.unseen
         if in_slices:
-            for query in self.queries:
-                alone = QueryTableMatcher(query)
-                alone.process(batch)
-                found += alone.find_matches(in_parts=False)
-                self._note_unseen(alone.unseen)
             events, found = self._keep_times_of_matches(events, found)
-        else:
-            matcher = create_table_matcher(self.queries)
-            matcher.process(batch)
-            found = matcher.find_matches()
-            self._note_unseen(matcher.unseen)
         bare, arrival = events.drop_columns([ARRIVAL]), events.column(ARRIVAL)
         known, found = select_matched_events(bare, found, self.end, arrival)
         numbers = np.arange(self._rows, self._rows + known.num_rows)
@@ -346,9 +297,6 @@ class _FoundMatches:
             count, held = sum(piece.number for piece in pieces), size + sum(piece.nbytes for piece in pieces)
             budget = MemoryBudget(query.planning.limits, query.query, query.physical[1], query.shape.unit)
             budget.ask(MemoryRequest(0, count, held, int(arrival[-1].as_py()) if len(arrival) else 0, None))
-
-    def _note_unseen(self, types: frozenset[str]) -> None:
-        self.unseen = types if self.unseen is None else self.unseen & types
 
     def _keep_times_of_matches(self, events: pa.Table, found: Sequence[Matches]) -> tuple[pa.Table, list[Matches]]:
         """The events in matches and those of the same times, which may be their duplicates, and the same matches."""

@@ -273,8 +273,8 @@ class QueriesTableMatcher(TableMatcher, Protocol):
     def unseen(self) -> frozenset[str]:
         """The types of positive events that did not occur."""
 
-    def find_matches(self) -> list[Matches]:
-        """The matches of each query, as rows of the events."""
+    def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
+        """The matches of each query, as rows of the events; those of parts need memory for all events."""
 
 
 class QueryTableMatcher:
@@ -302,7 +302,7 @@ class QueryTableMatcher:
         return [build_in_parallel(query, matches, events)]
 
     def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
-        """Returns the matches, as rows of the events; those of parts need memory for all events."""
+        """Returns the matches, as rows of the events."""
         assert self._batch is not None
         query, events = self.query, self._batch.bare
         self._in_parts = False

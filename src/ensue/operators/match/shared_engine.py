@@ -268,12 +268,12 @@ class SharedTableMatcher:
             self.queries, *select_matched_events(self._batch.events, found, end), threads if many else 1
         )
 
-    def find_matches(self) -> list[Matches]:
+    def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
         """Returns the matches of each query, as rows of the events."""
         assert self._batch is not None
         matches_of: dict[int, Matches] = {}
         keys: tuple[str, ...] = ()
-        if has_many_events(self._batch.events):
+        if in_parts and has_many_events(self._batch.events):
             from ensue.operators.match.parallel_match import find_common_key
 
             keys = find_common_key(self.queries)
