@@ -23,7 +23,7 @@ from ensue.kernels.row_search import group_rows
 from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
 from ensue.operators.match.match_operator import MatchOperator, create_table_matcher
 from ensue.operators.match.parallel_match import merge_parts
-from ensue.operators.match.shared_engine import build_results, renumber_rows, select_matched_events
+from ensue.operators.match.shared_engine import build_results, mark_rows, renumber_rows, select_matched_events
 from ensue.options import Limits, format_size
 from ensue.projection.match_ids import get_event_times
 from ensue.runtime.event_pruning import can_prune_events
@@ -50,23 +50,21 @@ def collect_events(
     """Reads events: a table of all of them, or those that matches need, in files that exist until the end."""
     limits = workload.options.planning.limits
     bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
-    room = bound / SHARE
     held: list[pa.RecordBatch] = []
-    size, others = 0, read_batches(reader)
-    why = _why_not_in_groups(workload)
+    size, others, key = 0, read_batches(reader), find_key(workload.works)
     for batch in others:
         held.append(batch)
         size += batch.nbytes
-        if size > bound and why is not None:
-            raise build_memory_error(limits, bound, why)
-        if size > room and why is None:
+        if size > bound and key is None:
+            raise build_memory_error(limits, bound, "the query needs all of them at once")
+        if size > bound / SHARE and key is not None:
             break
     else:
         yield pa.Table.from_batches(held, reader.schema)
         return
     folder = SpillFolder()
     try:
-        spilled = SpilledEvents(workload, bound, folder)
+        spilled = SpilledEvents(workload, key or (), bound, folder)
         held.reverse()
         spilled.read(chain((held.pop() for _ in range(len(held))), others), bad_events)  # frees them one by one
         yield spilled
@@ -74,19 +72,11 @@ def collect_events(
         folder.close()
 
 
-def _why_not_in_groups(workload: Workload) -> str | None:
-    """Why queries need all events in memory; None if they do not."""
-    if any(not isinstance(work, MatchOperator | HierarchyOperator) for work in workload.works):
-        return "MATCH_RECOGNIZE, subscriptions and JOIN ARCHIVE are matched over a table in memory"
-    if find_key(workload.works) or all(isinstance(work, MatchOperator) for work in workload.works):
-        return None
-    return "a query with definitions needs a key that all of its layers have in common"
-
-
-def find_key(works: Sequence[QueryOperator]) -> tuple[str, ...]:
-    """The columns by whose hash events are grouped; (): matches may have events of any group."""
-    keys = [work.partition_key for work in works if isinstance(work, MatchOperator | HierarchyOperator)]
-    return tuple(sorted(frozenset.intersection(*map(frozenset, keys))))
+def find_key(works: Sequence[QueryOperator]) -> tuple[str, ...] | None:
+    """The columns by whose hash events are grouped; (): they are matched in slices of time, None: as one table."""
+    keys = [frozenset(work.partition_key) for work in works if isinstance(work, MatchOperator | HierarchyOperator)]
+    key = frozenset.intersection(*keys) if len(keys) == len(works) else frozenset()
+    return tuple(sorted(key)) if key or all(isinstance(work, MatchOperator) for work in works) else None
 
 
 def build_memory_error(limits: Limits, bound: float, why: str) -> LimitError:
@@ -101,30 +91,25 @@ def build_memory_error(limits: Limits, bound: float, why: str) -> LimitError:
 class SpilledEvents:
     """The events that matches need, pruned as they were read: in memory if they fit, else in files."""
 
-    def __init__(self, workload: Workload, bound: float, folder: SpillFolder) -> None:
-        self.workload, self.bound, self.folder = workload, bound, folder
-        self.room = bound / SHARE
+    def __init__(self, workload: Workload, key: tuple[str, ...], bound: float, folder: SpillFolder) -> None:
+        self.workload, self.key, self.bound, self.folder = workload, key, bound, folder
+        self.room, self.limits = bound / SHARE, workload.options.planning.limits
         self.source: SourceSchema = workload.source
-        self.schema = self.source.get_arrival_schema([ARRIVAL])
-        self.key = find_key(workload.works)
+        self.schema, self.sortable = self.source.get_arrival_schema([ARRIVAL]), self.source.sortable([ARRIVAL])
         self.num_rows = 0  # events that were kept
         self.types: set[str] = set()  # of all events
         self._selects = [self._select(work) for work in workload.works]
         self._groups: list[list[SpillFile]] = []  # or sorted runs
         self._table: pa.Table | None = None  # all events, if they fit into memory
-        self._written = 0
-        self._most: float | None = None  # bytes on the disk
-
-    # ------------------------------------------------------------------ reading
+        self._written, self._most = 0, self.limits.compute_disk_bound(shutil.disk_usage(folder.path).free)  # bytes
 
     def read(self, batches: Iterable[pa.RecordBatch], bad_events: str) -> None:
         """Prunes events, and spills them each time that they fill their part of the memory."""
         held: list[pa.Table] = []
         read = dropped = size = 0
         for batch in batches:
-            table = pa.Table.from_batches([batch])
-            kept, bad = self._prune(table, read, bad_events)
-            read, dropped = read + table.num_rows, dropped + bad
+            kept, bad = self._prune(pa.Table.from_batches([batch]), read, bad_events)
+            read, dropped = read + batch.num_rows, dropped + bad
             if kept.num_rows:
                 held.append(kept)
                 self.num_rows, size = self.num_rows + kept.num_rows, size + kept.nbytes
@@ -164,7 +149,7 @@ class SpilledEvents:
         table = _concat(self.schema, held)
         held.clear()
         if not self.key:
-            self._groups.append([self._write(sort_events(table, self._sortable))])
+            self._groups.append([self._write(sort_events(table, self.sortable))])
             return
         self._groups = self._groups or [[] for _ in range(GROUPS)]
         numbers = (hash_rows_by_key(table, self.key) >> np.uint64(32)) % np.uint64(GROUPS)  # parts take the lowest bits
@@ -175,9 +160,6 @@ class SpilledEvents:
                 group.append(self._write(table.slice(begin, end - begin)))
 
     def _write(self, table: pa.Table) -> SpillFile:
-        if self._most is None:
-            free = shutil.disk_usage(self.folder.path).free
-            self._most = self.workload.options.planning.limits.compute_disk_bound(free)
         if self._written + table.nbytes > self._most:
             raise LimitError(
                 f"the events need more than {format_size(self._most)} of disk in {self.folder.path.parent}\n"
@@ -188,16 +170,12 @@ class SpilledEvents:
         self._written += file.bytes
         return file
 
-    @property
-    def _sortable(self) -> StreamSchema:
-        return self.source.sortable([ARRIVAL])
-
     def _merge_runs(self) -> None:
         """Merges sorted runs into files that follow each other: slices of time, each sorted by itself."""
         runs = [file for run in self._groups for file in run]
         tables = [self.folder.table(run) for run in runs]
         seams = [_concat(self.schema, [a.slice(a.num_rows - 1), b.slice(0, 1)]) for a, b in pairwise(tables)]
-        orders = [find_stream_order(seam, self._sortable) for seam in seams]
+        orders = [find_stream_order(seam, self.sortable) for seam in seams]
         if all(order is None or order[0] == 0 for order in orders):
             return
         shape = self.source.shape
@@ -213,8 +191,6 @@ class SpilledEvents:
         for run in runs:
             self.folder.remove(run)
 
-    # ------------------------------------------------------------------ matching
-
     def match(self, work: QueryOperator, progress: Progress | None) -> tuple[list[pa.Table], UnseenTypes]:
         """The tables of an operator's stage, and the event types that it lacks."""
         done, stage = 0, work.as_single_stage()
@@ -224,13 +200,13 @@ class SpilledEvents:
             if found is not None:
                 found.add(events, in_slices=bool(self._groups) and not self.key)
             else:
-                batch = StageInput(events.drop_columns([ARRIVAL]), {}, ())
+                batch = StageInput.from_events(events.drop_columns([ARRIVAL]))
                 pieces.append(run_to_end(stage.table_matcher(), batch))
             done += events.num_rows
             if progress is not None:
                 progress(done, self.num_rows)
         if found is not None:
-            return found.build(), UnseenTypes(found.unseen or frozenset())
+            return found.build(self.sortable), UnseenTypes(found.unseen or frozenset())
         tables = [pa.concat_tables(same) for same in zip(*pieces, strict=True)]
         return tables, work.find_unseen(stage.table_matcher(), create_empty_table(self.source.arrow), tables)
 
@@ -248,7 +224,7 @@ class SpilledEvents:
             own = sum(file.bytes for file in group)
             if own > self.bound:
                 why = f"those of the largest of {GROUPS} groups of keys take {format_size(own)}"
-                raise build_memory_error(self.workload.options.planning.limits, self.bound, why)
+                raise build_memory_error(self.limits, self.bound, why)
             if waiting and size + own > self.room:
                 yield self._load(waiting)
                 waiting, size = [], 0
@@ -275,11 +251,9 @@ class _FoundMatches:
 
     def add(self, events: pa.Table, *, in_slices: bool) -> None:
         """Matches a group of events in stream order; `in_slices` if only some of them fit into memory."""
-        matchers = [
-            create_table_matcher(some) for some in ([[q] for q in self.queries] if in_slices else [self.queries])
-        ]
         found: list[Matches] = []
-        for matcher in matchers:
+        for some in [[query] for query in self.queries] if in_slices else [self.queries]:
+            matcher = create_table_matcher(some)
             matcher.process(StageInput(events, {}, (ARRIVAL,)))
             found += matcher.find_matches(in_parts=not in_slices)
             self.unseen = matcher.unseen if self.unseen is None else self.unseen & matcher.unseen
@@ -300,10 +274,7 @@ class _FoundMatches:
 
     def _keep_times_of_matches(self, events: pa.Table, found: Sequence[Matches]) -> tuple[pa.Table, list[Matches]]:
         """The events in matches and those of the same times, which may be their duplicates, and the same matches."""
-        selected = np.zeros(events.num_rows, np.bool_)
-        for matches in found:
-            for variable in matches.variables:
-                selected[matches.elements(variable)] = True
+        selected = mark_rows(found, events.num_rows)
         pieces = [pa.Table.from_batches([batch]) for batch in events.to_batches()]
         begins = np.cumsum([0, *(piece.num_rows for piece in pieces)])[:-1]
         times = [get_event_times(piece, self.end, self.source.shape.unit) for piece in pieces]
@@ -317,11 +288,11 @@ class _FoundMatches:
 
         return events, [matches.map_rows(move) for matches in found]
 
-    def build(self) -> list[pa.Table]:
+    def build(self, sortable: StreamSchema) -> list[pa.Table]:
         """The result tables, as those of one table of all events."""
         events = _concat(self._events[0].schema, self._events)
         numbers = np.arange(events.num_rows)
-        if (order := find_stream_order(events, self.source.sortable([ARRIVAL]))) is not None:
+        if (order := find_stream_order(events, sortable)) is not None:
             events = take_rows(events, order)
             numbers[order] = np.arange(len(order))
         found = []
@@ -334,5 +305,5 @@ class _FoundMatches:
 
 def _concat(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
     """One table of one array for each column, with a single dictionary where there are several."""
-    table = pa.concat_tables([create_empty_table(schema), *tables])
+    table = pa.concat_tables(tables or [create_empty_table(schema)])
     return pa.table([combine_column(table, name) for name in table.column_names], schema=schema)

@@ -29,7 +29,7 @@ from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, numb
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
 from ensue.runtime.stage import ARRIVAL, StageInput
 from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
-from ensue.vector.arrow_numpy import Ints
+from ensue.vector.arrow_numpy import Bools, Ints
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, take_rows, take_values
@@ -396,6 +396,15 @@ class SharedTableMatcher:
         return frozenset(name for name in names if not block.has_type(name))
 
 
+def mark_rows(found: Sequence[Matches], count: int) -> Bools:
+    """Returns a mask of the rows in matches."""
+    selected = np.zeros(count, np.bool_)
+    for matches in found:
+        for variable in matches.variables:
+            selected[matches.elements(variable)] = True
+    return selected
+
+
 def select_matched_events(
     events: pa.Table, found: Sequence[Matches], end: str, arrival: pa.ChunkedArray | None = None
 ) -> tuple[pa.Table, list[Matches]]:
@@ -403,10 +412,7 @@ def select_matched_events(
 
     `arrival` is a column of the events by which they are not compared.
     """
-    selected = np.zeros(events.num_rows, np.bool_)
-    for matches in found:
-        for variable in matches.variables:
-            selected[matches.elements(variable)] = True
+    selected = mark_rows(found, events.num_rows)
     rows = numbers = np.flatnonzero(selected)
     if len(rows):
         numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
