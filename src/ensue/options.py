@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 EVICTION_POLICIES = ("need", "tpm", "stpm")  # eviction policies of keys; the first is the default
 ACCESSES = ("eager", "lazy", "grouped", "archive_first")  # access paths to archives
 DEFAULT_SHARE = 1 / 4  # default share of the machine's memory
-DISK_SHARE = 9 / 10  # default share of the free space of a disk
 REFUSE, ALLOW = "refuse", "allow"  # what a stream does if its history ends before it begins
 DEFAULT = "usual"  # the default of an option for which None has a meaning
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b|%)\s*", re.IGNORECASE)
@@ -45,25 +44,24 @@ def _shed_ms(shed: Any) -> int | None:
     return length
 
 
-def _size(given: Any, share: float, name: str) -> tuple[float | None, float]:
-    """A number of bytes, or None and the share of all there is; `share` is the default."""
-    if given is None:
-        return None, share
-    if isinstance(given, int | float) and not isinstance(given, bool) and given > 0:
-        return given, share
-    if isinstance(given, str):
-        if given.strip().lower() == "unlimited":
-            return math.inf, share
-        size = _SIZE.fullmatch(given)
+def _memory(memory: Any) -> tuple[float | None, float]:
+    if memory is None:
+        return None, DEFAULT_SHARE
+    if isinstance(memory, int | float) and not isinstance(memory, bool) and memory > 0:
+        return memory, DEFAULT_SHARE
+    if isinstance(memory, str):
+        if memory.strip().lower() == "unlimited":
+            return math.inf, DEFAULT_SHARE
+        size = _SIZE.fullmatch(memory)
         if size and float(size[1]) > 0:
             amount, unit = float(size[1]), size[2].lower()
             if unit != "%":
                 base = 1_024 if "i" in unit else 1_000
-                return int(amount * base ** _POWERS[unit[0]]), share
+                return int(amount * base ** _POWERS[unit[0]]), DEFAULT_SHARE
             if amount <= 100:
                 return None, amount / 100
     raise EventError(
-        f"{name}={given!r} is not a size\n"
+        f"memory={memory!r} is not a size\n"
         '  hint: a text such as "4 GB", "500 MB" or "50%", a number of bytes, or "unlimited"'
     )
 
@@ -96,7 +94,7 @@ class Limits:
     """Limits on the memory and the matches of a query; inside them they change no match.
 
     >>> Limits(memory="4 GB", max_matches=1_000)
-    Limits(max_matches=1000, max_partial_matches=None, memory='4 GB', evict=None, shed=None, threads=None, disk=None)
+    Limits(max_matches=1000, max_partial_matches=None, memory='4 GB', evict=None, shed=None, threads=None)
 
     Args:
         max_matches: Limits the matches of a table, of a key group on Spark, of a key group and
@@ -116,9 +114,6 @@ class Limits:
             clock by more than this, such as "30 seconds": those least likely to complete a match,
             a quarter of them at first, all of them at four times the lag. Matches stay correct;
             losses are counted in `RunningStream.progress`, and listed with `start(..., shed_to=)`.
-        disk: How much of the disk the events of files, datasets and readers larger than memory may take while they
-            are matched: "50 GB", "50%" of the free space, a number of bytes, or "unlimited". The default is nine
-            tenths of the free space.
     """
 
     max_matches: int | None = None
@@ -127,7 +122,6 @@ class Limits:
     evict: str | None = None
     shed: str | None = None
     threads: int | None = None
-    disk: int | float | str | None = None
     per_core: bool = field(default=False, repr=False)  # set on Spark: one of several, one for each core
 
     def __post_init__(self) -> None:
@@ -138,8 +132,7 @@ class Limits:
             positive = isinstance(count, int) and not isinstance(count, bool) and count > 0
             if count is not None and not positive:
                 raise EventError(f"{name}={count!r} must be a positive whole number")
-        _size(self.memory, DEFAULT_SHARE, "memory")
-        _size(self.disk, DISK_SHARE, "disk")
+        _memory(self.memory)
         if self.evict is not None and self.evict not in EVICTION_POLICIES:
             raise EventError(f"evict={self.evict!r} is not an eviction policy\n  hint: {', '.join(EVICTION_POLICIES)}")
         _shed_ms(self.shed)
@@ -147,12 +140,12 @@ class Limits:
     @property
     def memory_size(self) -> float | None:
         """Bytes; None: a share of the machine's memory, infinity: no bound."""
-        return _size(self.memory, DEFAULT_SHARE, "memory")[0]
+        return _memory(self.memory)[0]
 
     @property
     def memory_share(self) -> float:
         """The share of the machine's memory, where `memory` is no number of bytes."""
-        return _size(self.memory, DEFAULT_SHARE, "memory")[1]
+        return _memory(self.memory)[1]
 
     @property
     def shed_ms(self) -> int | None:
@@ -172,17 +165,13 @@ class Limits:
         Keys are spilled if a call limits the memory or allows eviction or shedding; otherwise
         exceeding the memory is an error.
         """
-        size, share = _size(self.memory, DEFAULT_SHARE, "memory")
+        size, share = _memory(self.memory)
         limited = share != DEFAULT_SHARE if size is None else not math.isinf(size)
         return limited or self.evict is not None or self.shed is not None
 
     def compute_memory_bound(self, machine: float, cores: int) -> float:
-        size, share = _size(self.memory, DEFAULT_SHARE, "memory")
+        size, share = _memory(self.memory)
         return machine * share / (cores if self.per_core else 1) if size is None else size
-
-    def compute_disk_bound(self, free: float) -> float:
-        size, share = _size(self.disk, DISK_SHARE, "disk")
-        return free * share if size is None else size
 
 
 def get_default_threads() -> int:

@@ -69,8 +69,7 @@ def detect_library(table: object) -> DataFrameLibrary:
 
 def is_read_in_batches(events: object) -> bool:
     """Whether events may be larger than memory: a path, a reader, or a dataset of Arrow or its scanner."""
-    of_dataset = any(base.__module__ == "pyarrow._dataset" for base in type(events).__mro__)
-    return of_dataset or isinstance(events, str | Path | pa.RecordBatchReader)
+    return isinstance(events, str | Path | pa.RecordBatchReader) or type(events).__module__ == "pyarrow._dataset"
 
 
 # ------------------------------------------------------------------------- events

@@ -154,23 +154,22 @@ def list_event_files(path: Path) -> list[Path]:
 def read_columnar_file(file: EventFile, form: str, rows: int | None) -> pa.Table:
     """Read a Parquet or Arrow file or folder, or its first `rows`."""
     dataset = open_dataset(file, form)
-    with _readable(file):
+    with _readable(f" from {file.path}"):
         return dataset.to_table() if rows is None else dataset.head(rows)
 
 
 def open_dataset(file: EventFile, form: str) -> pa.dataset.Dataset:
     """Open a Parquet or Arrow file or folder."""
-    with _readable(file):
+    with _readable(f" from {file.path}"):
         return pa.dataset.dataset(file.path, partitioning="hive", format=form)
 
 
 @contextmanager
-def _readable(file: EventFile) -> Iterator[None]:
+def _readable(place: str = "") -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise EventError(f"cannot read events from {file.path}: {reason}") from None
+        raise EventError(f"cannot read events{place}: {str(error).splitlines()[0]}") from None
 
 
 def open_batches(events: Any, say: NoteCallback) -> pa.RecordBatchReader | None:
@@ -194,12 +193,10 @@ def open_batches(events: Any, say: NoteCallback) -> pa.RecordBatchReader | None:
 def read_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Reads batches of events; an EventError says what cannot be read."""
     while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
+        with _readable():
+            batch = next(reader, None)
+        if batch is None:
             return
-        except (pa.ArrowException, OSError) as error:
-            raise EventError(f"cannot read events: {str(error).splitlines()[0]}") from None
         if not batch.schema.equals(reader.schema):
             changed = ", ".join(sorted({*map(str, batch.schema)} ^ {*map(str, reader.schema)}))
             raise EventError(f"cannot read events: a batch has other columns than the first one: {changed}")

@@ -122,15 +122,13 @@ def _share(progress: Progress | None, number: int, works: int, events: int) -> P
     return lambda done, total: progress((number * events + done * events // total) // works, events)
 
 
-def _warn_of_unseen(
-    types_by_work: Sequence[UnseenTypes], events: "pa.Table | SpilledEvents", workload: Workload
-) -> None:
+def _warn_of_unseen(types: Sequence[UnseenTypes], events: "pa.Table | SpilledEvents", workload: Workload) -> None:
     column = workload.source.shape.schema.type_column
-    if column is None or not events.num_rows or not any(unseen.types for unseen in types_by_work):
+    if column is None or not events.num_rows or not any(unseen.types for unseen in types):
         return
     names = events.column(column).unique().to_pylist() if isinstance(events, pa.Table) else events.types
     seen = sorted({str(v) for v in names if v is not None})
-    for unseen in types_by_work:
+    for unseen in types:
         for name in sorted(unseen.types - set(seen)):
             hint = did_you_mean(name, [*unseen.defined, *seen])
             warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=find_stacklevel())

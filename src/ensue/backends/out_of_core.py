@@ -1,7 +1,6 @@
 """Matches events that do not fit into memory: they are pruned as they are read, and spilled to disk.
 
-With a key, they are spilled in groups by its hash, and each group is matched by itself. Without one, they are sorted on
-disk, and matched in slices of time. Of the events in matches, the result is then built as for a table.
+With a key, each group by its hash is matched by itself; without one, events are sorted on disk, and matched in order.
 """
 
 import os
@@ -24,7 +23,7 @@ from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
 from ensue.operators.match.match_operator import MatchOperator, create_table_matcher
 from ensue.operators.match.parallel_match import merge_parts
 from ensue.operators.match.shared_engine import build_results, mark_rows, renumber_rows, select_matched_events
-from ensue.options import Limits, format_size
+from ensue.options import format_size
 from ensue.projection.match_ids import get_event_times
 from ensue.runtime.event_pruning import can_prune_events
 from ensue.runtime.pipeline import run_to_end
@@ -33,20 +32,19 @@ from ensue.runtime.spill.spilled_keys import SpillFile, SpillFolder
 from ensue.runtime.stage import ARRIVAL, Progress, QueryOperator, StageInput, UnseenTypes
 from ensue.runtime.table_parts import hash_rows_by_key
 from ensue.runtime.workload import Workload
-from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_numpy import Bools
 from ensue.vector.event_table import StreamSchema, drop_bad_times, find_stream_order, sort_events, warn_of_dropped
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, create_empty_table, take_rows
 
 SHARE = 8  # the part of the memory that events may take: they are copied, and matched
+DISK_SHARE = 0.9  # of the free space of the disk, that files of events may take
 GROUPS = 256  # by the hash of their key
 SAMPLE = 256  # times of each sorted run, from which the slices of the whole are chosen
 
 
 @contextmanager
-def collect_events(
-    workload: Workload, reader: pa.RecordBatchReader, bad_events: str
-) -> "Iterator[pa.Table | SpilledEvents]":
+def collect_events(workload: Workload, reader: pa.RecordBatchReader, bad: str) -> "Iterator[pa.Table | SpilledEvents]":
     """Reads events: a table of all of them, or those that matches need, in files that exist until the end."""
     limits = workload.options.planning.limits
     bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
@@ -56,7 +54,7 @@ def collect_events(
         held.append(batch)
         size += batch.nbytes
         if size > bound and key is None:
-            raise build_memory_error(limits, bound, "the query needs all of them at once")
+            raise build_memory_error(bound, "the query needs all of them at once")
         if size > bound / SHARE and key is not None:
             break
     else:
@@ -66,7 +64,7 @@ def collect_events(
     try:
         spilled = SpilledEvents(workload, key or (), bound, folder)
         held.reverse()
-        spilled.read(chain((held.pop() for _ in range(len(held))), others), bad_events)  # frees them one by one
+        spilled.read(chain((held.pop() for _ in range(len(held))), others), bad)  # frees them one by one
         yield spilled
     finally:
         folder.close()
@@ -79,12 +77,11 @@ def find_key(works: Sequence[QueryOperator]) -> tuple[str, ...] | None:
     return tuple(sorted(key)) if key or all(isinstance(work, MatchOperator) for work in works) else None
 
 
-def build_memory_error(limits: Limits, bound: float, why: str) -> LimitError:
-    given = "ensue.Limits(memory=...) allows" if limits.memory is not None else "one call may take"
+def build_memory_error(bound: float, why: str) -> LimitError:
     return LimitError(
-        f"the events need more memory than the {format_size(bound)} that {given}: {why}\n"
-        "  hint: a key in the query, as in WHERE [column], ensue.Limits(memory=...) with more, fewer columns, "
-        "or a Spark DataFrame"
+        f"the events need more than the {format_size(bound)} of memory that they may take: {why}\n"
+        "  hint: a key that all parts of the query have in common, as in WHERE [column]; fewer columns; "
+        "ensue.Limits(memory=...) with more; or a Spark DataFrame"
     )
 
 
@@ -93,7 +90,7 @@ class SpilledEvents:
 
     def __init__(self, workload: Workload, key: tuple[str, ...], bound: float, folder: SpillFolder) -> None:
         self.workload, self.key, self.bound, self.folder = workload, key, bound, folder
-        self.room, self.limits = bound / SHARE, workload.options.planning.limits
+        self.room = bound / SHARE
         self.source: SourceSchema = workload.source
         self.schema, self.sortable = self.source.get_arrival_schema([ARRIVAL]), self.source.sortable([ARRIVAL])
         self.num_rows = 0  # events that were kept
@@ -101,7 +98,7 @@ class SpilledEvents:
         self._selects = [self._select(work) for work in workload.works]
         self._groups: list[list[SpillFile]] = []  # or sorted runs
         self._table: pa.Table | None = None  # all events, if they fit into memory
-        self._written, self._most = 0, self.limits.compute_disk_bound(shutil.disk_usage(folder.path).free)  # bytes
+        self._free = int(DISK_SHARE * shutil.disk_usage(folder.path).free)  # bytes that may still be written
 
     def read(self, batches: Iterable[pa.RecordBatch], bad_events: str) -> None:
         """Prunes events, and spills them each time that they fill their part of the memory."""
@@ -160,15 +157,14 @@ class SpilledEvents:
                 group.append(self._write(table.slice(begin, end - begin)))
 
     def _write(self, table: pa.Table) -> SpillFile:
-        if self._written + table.nbytes > self._most:
+        self._free -= table.nbytes
+        if self._free < 0:
             raise LimitError(
-                f"the events need more than {format_size(self._most)} of disk in {self.folder.path.parent}\n"
-                "  hint: ensue.Limits(disk=...) allows more, ENSUE_SPILL names a folder on another disk; conditions "
-                "on single events, fewer columns and ensue.Limits(memory=...) with more need less"
+                f"the events need more than {DISK_SHARE:.0%} of the free disk space in {self.folder.path.parent}\n"
+                "  hint: ENSUE_SPILL names a folder on another disk; conditions on single events, fewer columns, "
+                "and ensue.Limits(memory=...) with more need less"
             )
-        file = self.folder.write(table)
-        self._written += file.bytes
-        return file
+        return self.folder.write(table)
 
     def _merge_runs(self) -> None:
         """Merges sorted runs into files that follow each other: slices of time, each sorted by itself."""
@@ -218,13 +214,12 @@ class SpilledEvents:
         if not self.key:
             yield pa.concat_tables([self.folder.table(file) for run in self._groups for file in run])
             return
-        waiting: list[SpillFile] = []
-        size = 0
+        waiting, size = list[SpillFile](), 0
         for group in self._groups:
             own = sum(file.bytes for file in group)
             if own > self.bound:
                 why = f"those of the largest of {GROUPS} groups of keys take {format_size(own)}"
-                raise build_memory_error(self.limits, self.bound, why)
+                raise build_memory_error(self.bound, why)
             if waiting and size + own > self.room:
                 yield self._load(waiting)
                 waiting, size = [], 0
@@ -232,9 +227,7 @@ class SpilledEvents:
         yield self._load(waiting)
 
     def _load(self, files: Sequence[SpillFile]) -> pa.Table:
-        events = _concat(self.schema, [self.folder.table(file) for file in files])
-        for file in files:
-            self.folder.close_file(file)
+        events = _concat(self.schema, [self.folder.table(file, keep=False) for file in files])
         return sort_events(events, self.source.shape)
 
 
@@ -282,11 +275,7 @@ class _FoundMatches:
         kept = [np.flatnonzero(np.isin(t, tied)) for t in times]
         numbers = np.concatenate([rows + begin for rows, begin in zip(kept, begins, strict=True)])
         events = _concat(events.schema, [take_rows(p, rows) for p, rows in zip(pieces, kept, strict=True)])
-
-        def move(rows: Ints) -> Ints:
-            return np.where(rows < 0, np.int64(-1), np.searchsorted(numbers, rows))
-
-        return events, [matches.map_rows(move) for matches in found]
+        return events, [m.map_rows(lambda r: np.where(r < 0, -1, np.searchsorted(numbers, r))) for m in found]
 
     def build(self, sortable: StreamSchema) -> list[pa.Table]:
         """The result tables, as those of one table of all events."""

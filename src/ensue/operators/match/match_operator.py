@@ -167,10 +167,9 @@ class MatchOperator:
     @property
     def partition_key(self) -> tuple[str, ...]:
         """Returns a key by whose groups a table can be matched; empty if there is none."""
-        if any(query.planning.limits.max_partial_matches is not None for query in self.prepared):
-            return ()  # it counts those of all keys at one time
-        if any(is_interval_negation(query.query.pattern) for query in self.prepared):
-            return ()  # it may match without an event
+        for query in self.prepared:  # the limit counts partial matches of all keys; an absence may match without a key
+            if query.planning.limits.max_partial_matches is not None or is_interval_negation(query.query.pattern):
+                return ()
         return tuple(sorted(frozenset.intersection(*map(frozenset, self._keys()))))
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
@@ -284,7 +283,6 @@ class QueryTableMatcher:
         self.query = query
         self.unseen: frozenset[str] = frozenset()
         self._batch: StageInput | None = None
-        self._in_parts = False  # whether threads matched parts of the table
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         self._batch = batch
@@ -295,7 +293,7 @@ class QueryTableMatcher:
         query, events = self.query, self._batch.bare
         (matches,) = self.find_matches()
         matches = sort_by_time(query, matches, events)
-        if not self._in_parts:
+        if not (has_many_events(events) and can_match_in_parts(query)):
             return [build_result(query, matches, events)]
         from ensue.operators.match.parallel_match import build_in_parallel
 
@@ -305,12 +303,10 @@ class QueryTableMatcher:
         """Returns the matches, as rows of the events."""
         assert self._batch is not None
         query, events = self.query, self._batch.bare
-        self._in_parts = False
         if in_parts and has_many_events(events) and can_match_in_parts(query):
             from ensue.operators.match.parallel_match import is_faster_in_parts, match_in_parallel
 
             if is_faster_in_parts(query, events):
-                self._in_parts = True
                 matches, self.unseen = match_in_parallel(query, self._batch)
                 return [matches]
         engine = query.engine()
