@@ -350,9 +350,11 @@ def match(
 
     Args: Events and query
         events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
-            else with the Arrow interface, a Spark DataFrame, batch or streaming, or the path of a
-            CSV, JSON lines, Parquet or Arrow file, of a folder of them, or a pattern such as
-            "day/*.csv". Also a dict of one of these per event type.
+            else with the Arrow interface, a Spark DataFrame, batch or streaming, an Arrow dataset,
+            scanner or reader of record batches, or the path of a CSV, JSON lines, Parquet or Arrow
+            file, of a folder of them, or a pattern such as "day/*.csv"; of these last four kinds,
+            text files aside, there may be more events than fit into memory. Also a dict of one of
+            these per event type.
         query: A text, the Path of a file with one, or a query built by `pattern`; a list or a
             dict of queries, which share one scan; or a set of `Subscriptions`. Queries in a list
             are named by `EVENT Name AS ...` if all have different names, otherwise by position.

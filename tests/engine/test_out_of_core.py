@@ -210,7 +210,7 @@ def test_files_whose_types_differ_are_refused(tmp_path, folder):
     events = make_events()
     other = events.slice(150).set_column(0, "t", pa.array(map(str, "x" * 250)))
     files = write_files(tmp_path / "events", events.slice(0, 150), other)
-    with pytest.raises(EventError, match="cannot read events: "):
+    with pytest.raises(EventError, match=r"cannot read events from .*events: "):
         ensue.match(files, PAIRS, **TIMED)
     assert not any(folder.iterdir())
 
@@ -220,7 +220,7 @@ def test_unreadable_files_are_named(tmp_path, folder):
     broken = files / "1.parquet"
     data = broken.read_bytes()
     broken.write_bytes(data[:100] + b"x" * 600 + data[700:])
-    with pytest.raises(EventError, match="cannot read events: "):
+    with pytest.raises(EventError, match=r"cannot read events from .*events: "):
         ensue.match(files, PAIRS, **TIMED)
     with pytest.raises(EventError, match="cannot read events: "):
         ensue.match(ds.dataset(files), PAIRS, **TIMED)
@@ -345,3 +345,11 @@ def test_texts_as_times_and_dicts_of_datasets_are_read_as_tables():
     by_type = {name: events.filter(pa.compute.equal(events["type"], name)) for name in "AB"}
     expected = ensue.match(by_type, PAIRS, time="t")
     assert ensue.match({n: ds.dataset(t) for n, t in by_type.items()}, PAIRS, time="t").equals(expected)
+
+
+def test_one_key_may_need_more_than_there_is(folder, monkeypatch):
+    events = make_events(keys=1)
+    monkeypatch.setattr(out_of_core, "SHARE", 8)
+    with pytest.raises(LimitError, match="more than the 2 KB of memory that they may take: those of one group of keys"):
+        ensue.match(ds.dataset(events).scanner(batch_size=20), PAIRS, options=ensue.Limits(memory=2_000), **TIMED)
+    assert not any(folder.iterdir())

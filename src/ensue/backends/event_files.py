@@ -174,30 +174,31 @@ def _readable(place: str = "") -> Iterator[None]:
 
 def open_batches(events: Any, say: NoteCallback) -> pa.RecordBatchReader | None:
     """Opens events that can be read in batches: a path, dataset, scanner or reader; None: they are read at once."""
-    if isinstance(events, pa.RecordBatchReader):
-        return events
-    if isinstance(events, pa.dataset.Scanner):
-        return events.to_reader()
-    if not isinstance(events, pa.dataset.Dataset):
-        files = [EventFile(name) for name in expand_pattern(str(events))]
-        require_files(files, say)
+    place, source = "", events
+    if isinstance(events, str | Path):
+        files, place = [EventFile(name) for name in expand_pattern(str(events))], f" from {events}"
+        require_files(files, lambda _: None)
         if any(file.form in TEXT_FORMATS for file in files):
             return None
         datasets = [open_dataset(file, file.form) for file in files]
         if any(not dataset.schema.equals(datasets[0].schema) for dataset in datasets):
             return None
-        events = pa.dataset.dataset(datasets) if len(datasets) > 1 else datasets[0]
-    return events.scanner(batch_size=BATCH_ROWS, batch_readahead=READ_AHEAD, fragment_readahead=1).to_reader()
+        require_files(files, say)
+        source = pa.dataset.dataset(datasets) if len(datasets) > 1 else datasets[0]
+    if isinstance(source, pa.dataset.Dataset):
+        source = source.scanner(batch_size=BATCH_ROWS, batch_readahead=READ_AHEAD, fragment_readahead=1)
+    reader = source.to_reader() if isinstance(source, pa.dataset.Scanner) else source
+    return pa.RecordBatchReader.from_batches(reader.schema, _read_batches(reader, place))
 
 
-def read_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _read_batches(reader: pa.RecordBatchReader, place: str) -> Iterator[pa.RecordBatch]:
     """Reads batches of events; an EventError says what cannot be read."""
     while True:
-        with _readable():
+        with _readable(place):
             batch = next(reader, None)
         if batch is None:
             return
         if not batch.schema.equals(reader.schema):
             changed = ", ".join(sorted({*map(str, batch.schema)} ^ {*map(str, reader.schema)}))
-            raise EventError(f"cannot read events: a batch has other columns than the first one: {changed}")
+            raise EventError(f"cannot read events{place}: a batch has other columns than the first one: {changed}")
         yield batch

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.backends.event_files import read_batches
 from ensue.engine.memory_budget import MemoryBudget, MemoryRequest, get_machine_memory
 from ensue.engine.scan import Scan
 from ensue.errors import LimitError
@@ -49,7 +48,7 @@ def collect_events(workload: Workload, reader: pa.RecordBatchReader, bad: str) -
     limits = workload.options.planning.limits
     bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
     held: list[pa.RecordBatch] = []
-    size, others, key = 0, read_batches(reader), find_key(workload.works)
+    size, others, key = 0, iter(reader), find_key(workload.works)
     for batch in others:
         held.append(batch)
         size += batch.nbytes
@@ -174,8 +173,7 @@ class SpilledEvents:
         orders = [find_stream_order(seam, self.sortable) for seam in seams]
         if all(order is None or order[0] == 0 for order in orders):
             return
-        shape = self.source.shape
-        times = [get_event_times(table, shape.schema.end, shape.unit) for table in tables]
+        times = [get_event_times(t, self.source.shape.schema.end, self.source.shape.unit) for t in tables]
         sample = np.sort(np.concatenate([t[np.linspace(0, len(t) - 1, SAMPLE).astype(np.int64)] for t in times]))
         cuts = sample[np.linspace(0, len(sample) - 1, len(runs) + 1).astype(np.int64)[1:-1]]
         bounds = [[0, *np.searchsorted(t, cuts, "left").tolist(), len(t)] for t in times]
@@ -216,10 +214,8 @@ class SpilledEvents:
             return
         waiting, size = list[SpillFile](), 0
         for group in self._groups:
-            own = sum(file.bytes for file in group)
-            if own > self.bound:
-                why = f"those of the largest of {GROUPS} groups of keys take {format_size(own)}"
-                raise build_memory_error(self.bound, why)
+            if (own := sum(file.bytes for file in group)) > self.bound:
+                raise build_memory_error(self.bound, f"those of one group of keys take {format_size(own)}")
             if waiting and size + own > self.room:
                 yield self._load(waiting)
                 waiting, size = [], 0
