@@ -21,7 +21,7 @@ FORMATS = {
 }  # fmt: skip
 TEXT_FORMATS = ("csv", "tsv", "json")
 _PACKED = (".gz", ".bz2", ".zst")
-BATCH_ROWS, READ_AHEAD = 1 << 17, 4  # of a scan: rows of a batch, and batches
+BATCH_ROWS = 1 << 17  # of a scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def open_batches(events: Any, say: NoteCallback) -> pa.RecordBatchReader | None:
         require_files(files, say)
         source = pa.dataset.dataset(datasets) if len(datasets) > 1 else datasets[0]
     if isinstance(source, pa.dataset.Dataset):
-        source = source.scanner(batch_size=BATCH_ROWS, batch_readahead=READ_AHEAD, fragment_readahead=1)
+        source = source.scanner(batch_size=BATCH_ROWS, use_threads=False)  # threads read far ahead of slow matching
     reader = source.to_reader() if isinstance(source, pa.dataset.Scanner) else source
     return pa.RecordBatchReader.from_batches(reader.schema, _read_batches(reader, place))
 
