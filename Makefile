@@ -11,7 +11,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive check check-tests test test-python test-language test-kernels test-service test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format docs docs-serve bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive check check-tests test test-python test-language test-kernels test-service test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format docs docs-serve bench bench-large bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,6 +146,9 @@ docs-serve: $(DEV_STAMP)  ## the same site at http://127.0.0.1:8000, built again
 
 bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benchmarks/results
 	$(BIN)/python -m benchmarks.run
+
+bench-large: $(DEV_STAMP)  ## measure files larger than memory, 1 to 100 million rows: processor time, memory, disk
+	ENSUE_COMPILE=always $(BIN)/python -m benchmarks.large --rows 1000000 10000000 100000000
 
 bench-live: $(DEV_STAMP)  ## measure ensue.live: from one event in to its match out
 	$(BIN)/python -m benchmarks.live

@@ -352,9 +352,11 @@ def match(
 
     Args: Events and query
         events: An Arrow, pandas or Polars table (also a LazyFrame), a DuckDB relation or anything
-            else with the Arrow interface, a Spark DataFrame, batch or streaming, or the path of a
-            CSV, JSON lines, Parquet or Arrow file, of a folder of them, or a pattern such as
-            "day/*.csv". Also a dict of one of these per event type.
+            else with the Arrow interface, a Spark DataFrame, batch or streaming, an Arrow dataset,
+            scanner or reader of record batches, or the path of a CSV, JSON lines, Parquet or Arrow
+            file, of a folder of them, or a pattern such as "day/*.csv"; of these last four kinds,
+            text files aside, there may be more events than fit into memory. Also a dict of one of
+            these per event type.
         query: A text, the Path of a file with one, or a query built by `pattern`; a list or a
             dict of queries, which share one scan; or a set of `Subscriptions`. Queries in a list
             are named by `EVENT Name AS ...` if all have different names, otherwise by position.
@@ -1208,7 +1210,7 @@ def _plan(
     if events is None:
         return Workload(specs, infer_source(specs), run_options, archive_set=open_archives(archives)), None
     runner = _runner(events)
-    arguments = _describe_source(query, specs, runner.STREAMING, **columns)
+    arguments = _describe_source(query, specs, runner.STREAMING, whole=True, **columns)
     return _plan_over(runner, events, specs, arguments, run_options, archives)
 
 
@@ -1224,7 +1226,7 @@ def _plan_over(
     from ensue.runtime.query_spec import describe_input, open_archives
     from ensue.runtime.workload import Workload
 
-    frame, source = runner.read(events, arguments)
+    frame, source = runner.read(events, replace(arguments, whole=True) if archives else arguments)
     streaming = runner.STREAMING
     options = replace(options, streaming=streaming, coming=describe_input(frame, streaming=streaming))
     late, past = streaming and arguments.stream.delivers_late_events, open_archives(archives, streaming=streaming)

@@ -82,6 +82,11 @@ def is_table(value: object) -> bool:
             return True
 
 
+def is_read_in_batches(events: object) -> bool:
+    """Whether events may be larger than memory: a path, a reader, or a dataset of Arrow or its scanner."""
+    return isinstance(events, str | Path | pa.RecordBatchReader) or type(events).__module__ == "pyarrow._dataset"
+
+
 # ------------------------------------------------------------------------- events
 
 
@@ -93,7 +98,7 @@ def as_table(events: Any) -> pa.Table:
         case str() | Path():
             from ensue.backends.event_files import read_path
 
-            return read_path(str(events), _warn)
+            return read_path(str(events), warn_note)
         case list() if events and all(isinstance(e, pa.RecordBatch) for e in events):
             return pa.Table.from_batches(events)
         case list() if events and all(isinstance(e, Mapping) for e in events):
@@ -107,15 +112,17 @@ def as_table(events: Any) -> pa.Table:
             return pa.table(events)
         case _ if hasattr(events, "to_arrow_table"):
             return events.to_arrow_table()
+        case _ if is_read_in_batches(events):
+            return events.to_table()
         case _:
             raise EventError(
                 f"events of type {type(events).__name__} are not supported\n"
-                "  hint: pass an Arrow, pandas or Polars table, a DuckDB relation, a Spark "
+                "  hint: pass an Arrow, pandas or Polars table, an Arrow dataset, a DuckDB relation, a Spark "
                 "DataFrame, the path of a file, or a dict of one of these per event type"
             )
 
 
-def _warn(note: str) -> None:
+def warn_note(note: str) -> None:
     """Warn of a note on files, without its hint, which names options of the command line."""
     warnings.warn(note.partition("\n")[0].removeprefix("note: "), stacklevel=find_stacklevel())
 

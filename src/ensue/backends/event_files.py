@@ -1,10 +1,12 @@
-"""Reads CSV, JSON lines, Parquet and Arrow files of events in this process."""
+"""Reads CSV, JSON lines, Parquet and Arrow files of events in this process, and events in batches."""
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset
@@ -19,6 +21,7 @@ FORMATS = {
 }  # fmt: skip
 TEXT_FORMATS = ("csv", "tsv", "json")
 _PACKED = (".gz", ".bz2", ".zst")
+BATCH_ROWS = 1 << 17  # of a scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,52 @@ def list_event_files(path: Path) -> list[Path]:
 
 def read_columnar_file(file: EventFile, form: str, rows: int | None) -> pa.Table:
     """Read a Parquet or Arrow file or folder, or its first `rows`."""
-    try:
-        dataset = pa.dataset.dataset(file.path, partitioning="hive", format=form)
+    dataset = open_dataset(file, form)
+    with _readable(f" from {file.path}"):
         return dataset.to_table() if rows is None else dataset.head(rows)
+
+
+def open_dataset(file: EventFile, form: str) -> pa.dataset.Dataset:
+    """Open a Parquet or Arrow file or folder."""
+    with _readable(f" from {file.path}"):
+        return pa.dataset.dataset(file.path, partitioning="hive", format=form)
+
+
+@contextmanager
+def _readable(place: str = "") -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise EventError(f"cannot read events from {file.path}: {reason}") from None
+        raise EventError(f"cannot read events{place}: {str(error).splitlines()[0]}") from None
+
+
+def open_batches(events: Any, say: NoteCallback) -> pa.RecordBatchReader | None:
+    """Opens events that can be read in batches: a path, dataset, scanner or reader; None: they are read at once."""
+    place, source = "", events
+    if isinstance(events, str | Path):
+        files, place = [EventFile(name) for name in expand_pattern(str(events))], f" from {events}"
+        require_files(files, lambda _: None)
+        if any(file.form in TEXT_FORMATS for file in files):
+            return None
+        datasets = [open_dataset(file, file.form) for file in files]
+        if any(not dataset.schema.equals(datasets[0].schema) for dataset in datasets):
+            return None
+        require_files(files, say)
+        source = pa.dataset.dataset(datasets) if len(datasets) > 1 else datasets[0]
+    if isinstance(source, pa.dataset.Dataset):
+        source = source.scanner(batch_size=BATCH_ROWS, use_threads=False)  # threads read far ahead of slow matching
+    reader = source.to_reader() if isinstance(source, pa.dataset.Scanner) else source
+    return pa.RecordBatchReader.from_batches(reader.schema, _read_batches(reader, place))
+
+
+def _read_batches(reader: pa.RecordBatchReader, place: str) -> Iterator[pa.RecordBatch]:
+    """Reads batches of events; an EventError says what cannot be read."""
+    while True:
+        with _readable(place):
+            batch = next(reader, None)
+        if batch is None:
+            return
+        if not batch.schema.equals(reader.schema):
+            changed = ", ".join(sorted({*map(str, batch.schema)} ^ {*map(str, reader.schema)}))
+            raise EventError(f"cannot read events{place}: a batch has other columns than the first one: {changed}")
+        yield batch

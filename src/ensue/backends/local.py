@@ -3,11 +3,11 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ensue.backends.dataframe_libs import arrange_rows, read_event_table
+from ensue.backends.dataframe_libs import arrange_rows, find_text_times, is_read_in_batches, read_event_table, warn_note
 from ensue.codegen.kernel_cache import mark_waiting
 from ensue.engine.interrupts import allow_interrupts
 from ensue.errors import did_you_mean
@@ -22,14 +22,25 @@ from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes
 from ensue.runtime.workload import Workload
 from ensue.traceback_filter import find_stacklevel
-from ensue.vector.event_table import create_schema, drop_bad_times, sort_events
+from ensue.vector.event_table import check_reserved_names, create_schema, drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
+
+if TYPE_CHECKING:
+    from ensue.backends.out_of_core import SpilledEvents
 
 STREAMING = False
 
 
-def read(events: Any, options: SourceOptions) -> tuple[pa.Table, SourceSchema]:
+def read(events: Any, options: SourceOptions) -> tuple[pa.Table | pa.RecordBatchReader, SourceSchema]:
     options.require_table()
+    if is_read_in_batches(events) and not options.whole and options.arranging is None:
+        from ensue.backends.event_files import open_batches
+
+        batches = open_batches(events, warn_note)
+        if batches is not None and not find_text_times(batches.schema, options.time):
+            check_reserved_names(batches.schema.names)
+            shape = create_schema(batches.schema, time=options.time, type=options.type, order=options.order)
+            return batches, SourceSchema.from_options(shape, options)
     if options.arranging is not None:
         events, arranged = arrange_rows(events, options.arranging)
         options = replace(options, time=arranged.time, order=arranged.order)
@@ -45,25 +56,40 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
     return 1
 
 
-def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping[Name, pa.Table]:
-    unsorted, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
-    events = sort_events(unsorted, workload.source.shape, options.stream.bad_events, workload.types, rows)
-    seen = events if rows is None else unsorted
-    for work in workload.works:
-        for prepared in work.expected:
-            warn_if_expensive(prepared, seen if work.of_events else None)
+def run(workload: Workload, events: pa.Table | pa.RecordBatchReader, options: SourceOptions) -> Mapping[Name, pa.Table]:
+    if isinstance(events, pa.Table):
+        return _match(workload, events, options)
+    from ensue.backends.out_of_core import collect_events
+
+    with allow_interrupts(), collect_events(workload, events, options.stream.bad_events) as collected:
+        return _match(workload, collected, options)
+
+
+def _match(workload: Workload, seen: "pa.Table | SpilledEvents", options: SourceOptions) -> Mapping[Name, pa.Table]:
+    events = seen
+    if isinstance(seen, pa.Table):
+        rows = workload.works[0].rows if len(workload.works) == 1 else None
+        events = sort_events(seen, workload.source.shape, options.stream.bad_events, workload.types, rows)
+        seen = events if rows is None else seen
+        for work in workload.works:
+            for prepared in work.expected:
+                warn_if_expensive(prepared, seen if work.of_events else None)
     results: dict[int, pa.Table] = {}
     unseen: list[UnseenTypes] = []
     with allow_interrupts(), mark_waiting():
         for number, work in enumerate(workload.works):
             share = _share(options.progress, number, len(workload.works), seen.num_rows)
             stage = work.as_single_stage()
-            matcher = stage.table_matcher()
-            tables = run_to_end(matcher, StageInput.from_events(events, share))
+            if isinstance(events, pa.Table):
+                matcher = stage.table_matcher()
+                tables = run_to_end(matcher, StageInput.from_events(events, share))
+                unseen.append(work.find_unseen(matcher, events, tables))
+            else:
+                tables, missing = events.match(work, share)
+                unseen.append(missing)
             delivered = dict(stage.iterate_outputs(tables))
             for output in work.outputs:
                 results[output.number] = _finish_result(output, delivered.get(output.number))
-            unseen.append(work.find_unseen(matcher, events, tables))
     if options.progress is not None and seen.num_rows and not events.num_rows:
         options.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
     _warn_of_unseen(unseen, seen, workload)
@@ -82,7 +108,8 @@ def _finish_result(output: OutputTable, table: pa.Table | None) -> pa.Table:
 def measure(events: Any, query: Query, options: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
     from ensue.engine.sampling import sample_statistics
 
-    table, source = read(events, options)
+    table, source = read(events, replace(options, whole=True))
+    assert isinstance(table, pa.Table)
     usable, _ = drop_bad_times(table, source.shape, "drop")
     return sample_statistics(compile_query(query, source.shape), usable, sample=sample, seed=seed)
 
@@ -95,12 +122,13 @@ def _share(progress: Progress | None, number: int, works: int, events: int) -> P
     return lambda done, total: progress((number * events + done * events // total) // works, events)
 
 
-def _warn_of_unseen(types_by_work: Sequence[UnseenTypes], events: pa.Table, workload: Workload) -> None:
+def _warn_of_unseen(types: Sequence[UnseenTypes], events: "pa.Table | SpilledEvents", workload: Workload) -> None:
     column = workload.source.shape.schema.type_column
-    if column is None or not events.num_rows or not any(unseen.types for unseen in types_by_work):
+    if column is None or not events.num_rows or not any(unseen.types for unseen in types):
         return
-    seen = sorted({str(v) for v in events.column(column).unique().to_pylist() if v is not None})
-    for unseen in types_by_work:
+    names = events.column(column).unique().to_pylist() if isinstance(events, pa.Table) else events.types
+    seen = sorted({str(v) for v in names if v is not None})
+    for unseen in types:
         for name in sorted(unseen.types - set(seen)):
             hint = did_you_mean(name, [*unseen.defined, *seen])
             warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=find_stacklevel())

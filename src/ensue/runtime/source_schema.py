@@ -91,6 +91,7 @@ class SourceOptions:
     watermark: Any = None
     stream: StreamOptions = StreamOptions()  # noqa: RUF009  it is frozen
     number: int = 1  # of the stream in one Spark query, for the names of its counters
+    whole: bool = False  # events are needed as one table, also where they could be read in batches
 
     def require_table(self) -> None:
         """Raises an EventError for options of streams."""

@@ -70,11 +70,16 @@ def encode_texts(events: pa.Table, names: Sequence[str], threads: int) -> pa.Tab
 
 
 def hash_keys(events: pa.Table, names: Sequence[str], parts: int) -> npt.NDArray[np.uint8]:
-    """Returns the part of each event, by the hash of its key."""
+    """Returns the part of each event, by the lowest bits of the hash of its key."""
+    return (hash_rows_by_key(events, names) & np.uint64(parts - 1)).astype(np.uint8)
+
+
+def hash_rows_by_key(events: pa.Table, names: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Returns the hash of the key of each event."""
     hashes = np.zeros(events.num_rows, np.uint64)
     for name in names:
         hashes = hashes * np.uint64(31) + hash_column(events.column(name))
-    return (hashes & np.uint64(parts - 1)).astype(np.uint8)
+    return hashes
 
 
 def round_down(count: int, most: int) -> int:

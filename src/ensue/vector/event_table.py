@@ -364,12 +364,16 @@ def sort_events(
     """
     times = _times(table, shape)
     usable, dropped = drop_bad_times(table, shape, bad_events, types, times=times)
-    if dropped:
-        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=find_stacklevel())
+    warn_of_dropped(dropped)
     if usable is not table:
         times = _times(usable, shape)
     places = _places(usable, shape, times, rows)
     return usable if places is None else take_rows(usable, places)
+
+
+def warn_of_dropped(count: int) -> None:
+    if count:
+        warnings.warn(f"{count} events without usable time are left out", stacklevel=find_stacklevel())
 
 
 def drop_bad_times(
@@ -380,12 +384,13 @@ def drop_bad_times(
     *,
     finite: bool = False,
     times: Times | None = None,
+    before: int = 0,
 ) -> tuple[pa.Table, int]:
     """The events that have a usable time, and how many of the others are relevant.
 
     `types` are the relevant ones; None: all. Events with neither time nor type are counted, too.
     `finite`: infinity is not usable, because a watermark must pass it. `times`: the times, if
-    known.
+    known. `before`: the number of events before the first one.
     """
     if bad_events not in ("raise", "drop"):
         raise EventError(f"bad_events must be 'raise' or 'drop', not {bad_events!r}")
@@ -399,8 +404,8 @@ def drop_bad_times(
     if count and bad_events == "raise":
         infinite = "infinite, " if finite and shape.schema.time_kind is ValueKind.FLOAT else ""
         raise EventError(
-            f"{count} of {table.num_rows} events have no usable time "
-            f"(the first is row {int(relevant.argmax())}): it is missing, not a number, {infinite}"
+            f"{count} of {before + table.num_rows} events have no usable time "
+            f"(the first is row {before + int(relevant.argmax())}): it is missing, not a number, {infinite}"
             "or ends before it starts\n"
             '  hint: repair them, or pass ensue.StreamOptions(bad_events="drop") to leave them out'
         )

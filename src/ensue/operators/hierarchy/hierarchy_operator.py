@@ -103,6 +103,15 @@ class HierarchyOperator:
     def chains(self) -> "tuple[tuple[HierarchyStage, ...], ...]":
         return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
 
+    @property
+    def partition_key(self) -> tuple[str, ...]:
+        """Returns a key by whose groups a table can be matched; empty if there is none."""
+        limits = self.hierarchy.layers[0].prepared.planning.limits  # of matches: they count those of all keys
+        if len(self.stages) > 1 or limits.max_matches is not None or limits.max_partial_matches is not None:
+            return ()
+        in_order = all(has_result_order(output.schema.names, output.meaning) for output in self.outputs)
+        return self.stages[0].reads.key if in_order else ()
+
     def as_single_stage(self) -> "HierarchyStage":
         whole = CompiledStage.from_hierarchy(self.hierarchy, self.reads.types)
         in_order = all(has_result_order(output.schema.names, output.meaning) for output in self.outputs)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
@@ -46,6 +47,7 @@ from ensue.runtime.stage import (
 )
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import Rows
+from ensue.vector.match_rows import Matches
 
 if TYPE_CHECKING:
     from ensue.planner.explain.plan_node import PlanNode
@@ -162,6 +164,14 @@ class MatchOperator:
 
         return describe_queries(self.expected, self.outputs, ordered)
 
+    @property
+    def partition_key(self) -> tuple[str, ...]:
+        """Returns a key by whose groups a table can be matched; empty if there is none."""
+        for query in self.prepared:  # the limit counts partial matches of all keys; an absence may match without a key
+            if query.planning.limits.max_partial_matches is not None or is_interval_negation(query.query.pattern):
+                return ()
+        return tuple(sorted(frozenset.intersection(*map(frozenset, self._keys()))))
+
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
         bundles = tuple(self.bundles[n] for n in numbers)
         outputs = tuple(self.outputs[n] for n in numbers)
@@ -262,6 +272,9 @@ class QueriesTableMatcher(TableMatcher, Protocol):
     def unseen(self) -> frozenset[str]:
         """The types of positive events that did not occur."""
 
+    def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
+        """The matches of each query, as rows of the events; those of parts need memory for all events."""
+
 
 class QueryTableMatcher:
     """Matches a query over a table; the result is gathered from the table at the end."""
@@ -275,20 +288,32 @@ class QueryTableMatcher:
         self._batch = batch
         return []
 
-    def on_watermark(self, now: float) -> list[pa.Table]:
+    def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
         assert self._batch is not None
         query, events = self.query, self._batch.bare
-        if has_many_events(events) and can_match_in_parts(query):
-            from ensue.operators.match.parallel_match import build_in_parallel, is_faster_in_parts, match_in_parallel
+        (matches,) = self.find_matches()
+        matches = sort_by_time(query, matches, events)
+        if not (has_many_events(events) and can_match_in_parts(query)):
+            return [build_result(query, matches, events)]
+        from ensue.operators.match.parallel_match import build_in_parallel
+
+        return [build_in_parallel(query, matches, events)]
+
+    def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
+        """Returns the matches, as rows of the events."""
+        assert self._batch is not None
+        query, events = self.query, self._batch.bare
+        if in_parts and has_many_events(events) and can_match_in_parts(query):
+            from ensue.operators.match.parallel_match import is_faster_in_parts, match_in_parallel
 
             if is_faster_in_parts(query, events):
                 matches, self.unseen = match_in_parallel(query, self._batch)
-                return [build_in_parallel(query, sort_by_time(query, matches, events), events)]
+                return [matches]
         engine = query.engine()
         pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
-        matches = concat_deliveries(engine, [*pieces, engine.on_watermark(now)])
+        matches = concat_deliveries(engine, [*pieces, engine.on_watermark(np.inf)])
         self.unseen = find_unseen_types(query, engine)
-        return [build_result(query, sort_by_time(query, matches, events), events)]
+        return [matches]
 
 
 def create_table_matcher(queries: Sequence[CompiledQuery]) -> QueriesTableMatcher:

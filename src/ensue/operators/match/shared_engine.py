@@ -32,9 +32,9 @@ from ensue.runtime.compiled_query import (
     has_many_events,
     sort_by_time,
 )
-from ensue.runtime.stage import StageInput
+from ensue.runtime.stage import ARRIVAL, StageInput
 from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
-from ensue.vector.arrow_numpy import Ints
+from ensue.vector.arrow_numpy import Bools, Ints
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, take_rows, take_values
@@ -244,20 +244,29 @@ class SharedTableMatcher:
 
     def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
         assert self._batch is not None
-        events = self._batch.events
+        found = self.find_matches()
+        end, threads = self.queries[0].shape.schema.end, self.queries[0].planning.limits.thread_count
+        many = sum(matches.count for matches in found) >= MANY_MATCHES
+        return build_results(
+            self.queries, *select_matched_events(self._batch.events, found, end), threads if many else 1
+        )
+
+    def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
+        """Returns the matches of each query, as rows of the events."""
+        assert self._batch is not None
         matches_of: dict[int, Matches] = {}
-        if has_many_events(events):
+        keys: tuple[str, ...] = ()
+        if in_parts and has_many_events(self._batch.events):
             from ensue.operators.match.parallel_match import find_common_key
 
-            if keys := find_common_key(self.queries):
-                self._in_parts(keys, self._batch, matches_of)
-                return self._build_results(matches_of, events)
-        watchers = create_shared_engines(self.queries)
-        if events.num_rows <= self.block:
-            self.unseen = self._in_one_block(watchers, self._batch, matches_of)
+            keys = find_common_key(self.queries)
+        if keys:
+            self._in_parts(keys, self._batch, matches_of)
+        elif self._batch.events.num_rows <= self.block:
+            self.unseen = self._in_one_block(create_shared_engines(self.queries), self._batch, matches_of)
         else:
-            self._in_blocks(watchers, self._batch, matches_of)
-        return self._build_results(matches_of, events)
+            self._in_blocks(create_shared_engines(self.queries), self._batch, matches_of)
+        return [matches_of[number] for number in range(len(self.queries))]
 
     def _in_one_block(
         self,
@@ -369,27 +378,43 @@ class SharedTableMatcher:
         names = {name for role in roles for name in get_type_names(role.type)}
         return frozenset(name for name in names if not block.has_type(name))
 
-    def _build_results(self, matches_of: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
-        """Builds the result tables; ordinals and hashes of events are computed once for all."""
-        selected = np.zeros(events.num_rows, np.bool_)
-        for matches in matches_of.values():
-            for variable in matches.variables:
-                selected[matches.elements(variable)] = True
-        end = self.queries[0].shape.schema.end
-        rows = numbers = np.flatnonzero(selected)
-        if len(rows):
-            numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
-        columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
-        known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
-        hashes = RowHashes(known, end)
-        places = np.zeros(events.num_rows, np.int64)
-        places[rows] = np.arange(len(rows))
 
-        def build(number: int) -> pa.Table:
-            prepared = self.queries[number]
-            matches = sort_by_time(prepared, renumber_rows(matches_of[number], places), known)
-            return build_result(prepared, matches, known, hashes)
+def mark_rows(found: Sequence[Matches], count: int) -> Bools:
+    """Returns a mask of the rows in matches."""
+    selected = np.zeros(count, np.bool_)
+    for matches in found:
+        for variable in matches.variables:
+            selected[matches.elements(variable)] = True
+    return selected
 
-        many = sum(matches.count for matches in matches_of.values()) >= MANY_MATCHES
-        threads = self.queries[0].planning.limits.thread_count if many else 1
-        return run_in_threads([partial(build, number) for number in range(len(self.queries))], threads)
+
+def select_matched_events(
+    events: pa.Table, found: Sequence[Matches], end: str, arrival: pa.ChunkedArray | None = None
+) -> tuple[pa.Table, list[Matches]]:
+    """Returns the events in matches with their ordinals, which depend on the others, and the matches as rows of these.
+
+    `arrival` is a column of the events by which they are not compared.
+    """
+    selected = mark_rows(found, events.num_rows)
+    rows = numbers = np.flatnonzero(selected)
+    if len(rows):
+        numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
+    columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
+    known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
+    if arrival is not None:
+        known = known.append_column(ARRIVAL, take_values(arrival, rows))
+    places = np.zeros(events.num_rows, np.int64)
+    places[rows] = np.arange(len(rows))
+    return known, [renumber_rows(matches, places) for matches in found]
+
+
+def build_results(
+    queries: Sequence[CompiledQuery], known: pa.Table, found: Sequence[Matches], threads: int
+) -> list[pa.Table]:
+    """Builds the result tables from events with ordinals, whose hashes are computed once for all."""
+    hashes = RowHashes(known, queries[0].shape.schema.end)
+
+    def build(prepared: CompiledQuery, matches: Matches) -> pa.Table:
+        return build_result(prepared, sort_by_time(prepared, matches, known), known, hashes)
+
+    return run_in_threads([partial(build, *pair) for pair in zip(queries, found, strict=True)], threads)

@@ -55,6 +55,7 @@ class SpillFolder:
     def __init__(self, place: str | None = None) -> None:
         self._place = place or os.environ.get(SPILL_VARIABLE) or tempfile.gettempdir()
         self._path: Path | None = None
+        self.close: Callable[[], object] = lambda: None  # removes the folder
         self._open: dict[Path, tuple[tuple[int, int], pa.Table]] = {}  # by size and time
 
     @property
@@ -64,7 +65,7 @@ class SpillFolder:
             with _disk_full(self._place, 0):
                 Path(self._place).mkdir(parents=True, exist_ok=True)
                 self._path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
-            weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+            self.close = weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
         return self._path
 
     def write(self, table: pa.Table) -> SpillFile:
@@ -109,7 +110,7 @@ class SpillFolder:
         except (pa.ArrowInvalid, OSError) as error:
             raise _build_error(segment, f"cannot be read ({error})") from error
 
-    def table(self, segment: SpillFile) -> pa.Table:
+    def table(self, segment: SpillFile, *, keep: bool = True) -> pa.Table:
         """All rows of a segment, memory-mapped; a new or changed file is verified first."""
         try:
             stat = segment.path.stat()
@@ -126,7 +127,8 @@ class SpillFolder:
             raise _build_error(segment, "is gone") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise _build_error(segment, f"cannot be read ({error})") from error
-        self._open[segment.path] = (stamp, table)
+        if keep:
+            self._open[segment.path] = (stamp, table)
         return table
 
     def remove(self, segment: SpillFile) -> None:
