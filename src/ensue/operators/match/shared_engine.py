@@ -28,7 +28,7 @@ from ensue.planner.predicate_order import get_state_layout
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
 from ensue.runtime.stage import StageInput
-from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
+from ensue.schema import ANY, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
@@ -72,11 +72,19 @@ class SharedEngine:
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
         self.tests = tuple(_build_tests(self._scanning)) if self._scanning is not None else ()
         self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
+        earlier = [self.tests[:number] for number in range(len(self.tests))]
+        # of each test, whether an event of its type may have the role of an earlier one
+        self._overlaps = [
+            any(types_overlap(test.key.type, other.key.type) for other in before)
+            for test, before in zip(self.tests, earlier, strict=True)
+        ]
+        self._own_codes = _OwnCodes()
 
     def copy(self) -> "SharedEngine":
         """Returns it with an engine for another part of a table."""
         other = copy(self)
         other.engine = self.prepared.engine()
+        other._own_codes = _OwnCodes()
         return other
 
     @property
@@ -112,14 +120,14 @@ class SharedEngine:
         if self.needs_every_event or DENSE * total > block.count:
             mask = block.mask
             mask.fill(0)
-            seen: set[Types] = set()
-            for test, rows in zip(self.tests, rows_by_test, strict=True):
-                if any(types_overlap(test.key.type, other) for other in seen):
+            for test, overlaps, rows in zip(self.tests, self._overlaps, rows_by_test, strict=True):
+                if overlaps:
                     mask[rows] |= test.bit
                 else:  # no row of this type has a role yet
                     mask[rows] = test.bit
-                seen.add(test.key.type)
             return None, mask
+        if not total:
+            return _NO_ROWS, _NO_ROWS
         offsets = np.zeros(len(rows_by_test) + 1, np.int64)
         np.cumsum([len(rows) for rows in rows_by_test], out=offsets[1:])
         merged, mask = np.empty(total, np.int64), np.empty(total, np.int64)
@@ -150,7 +158,7 @@ class SharedEngine:
             def encode(at: Ints) -> Codes:
                 return engine.scan.keys.encode([take_values(c, at) for c in columns])
 
-            key = _recode(key, rows, encode)
+            key = self._own_codes.translate(key, rows, encode, (block.known_keys[self.names], engine.renumberings))
             codes = len(engine.scan.keys)
         starts = block.starts if rows is None else block.starts.take(rows)
         ends = starts
@@ -158,6 +166,8 @@ class SharedEngine:
             ends = block.ends if rows is None else block.ends.take(rows)
         features = tuple(self._features(engine, block, rows, lasting=lasting))
         scanned = ScannedBatch(mask, key, starts, ends, features)
+        if len(mask) <= SLICE:
+            return engine.feed_scanned(scanned, codes), rows
         parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(mask), SLICE))
         pieces = [engine.feed_scanned(part, codes) for part in parts]
         return concat_deliveries(engine, pieces), rows
@@ -198,6 +208,33 @@ def _recode(block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Cal
     table[used] = encode(firsts[used] if rows is None else rows[firsts[used]])
     codes: Codes = table[block_codes]
     return codes
+
+
+class _OwnCodes:
+    """Translates the codes of keys in blocks into those of an engine; remembers the codes of earlier blocks."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros(0, np.int32)  # -1: not known yet; the last place is that of code -1
+        self._valid_for: tuple[object, int] | None = None
+
+    def translate(
+        self, codes: Codes, rows: Ints | None, encode: Callable[[Ints], Codes], valid_for: tuple[object, int]
+    ) -> Codes:
+        """Translates the codes of some rows; `valid_for` identifies both sets of codes."""
+        if valid_for != self._valid_for:
+            self._table, self._valid_for = np.zeros(0, np.int32), valid_for
+        most = int(codes.max(initial=-1))
+        if most + 1 >= len(self._table):
+            known, self._table = self._table[:-1], np.full(2 * most + 64, -1, np.int32)
+            self._table[: len(known)] = known
+        own: Codes = self._table[codes]
+        unknown = np.flatnonzero((own < 0) & (codes >= 0))
+        if len(unknown):
+            new = codes[unknown]
+            firsts = unknown if len(new) == 1 else unknown[(found := find_first_rows(new))[found >= 0]]
+            self._table[codes[firsts]] = encode(firsts if rows is None else rows[firsts])
+            own = self._table[codes]
+        return own
 
 
 def empty_matches(watcher: SharedEngine) -> Matches:

@@ -8,6 +8,7 @@ query that uses them has read them.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,10 @@ from ensue.vector.column_values import Refused, Vector
 from ensue.vector.key_codes import KeyCodes, TypeNames
 
 Codes = npt.NDArray[np.int32]
+MANY_KEYS = 1 << 14  # keys of earlier blocks from which on a block begins anew
 
 
-@dataclass(frozen=True, slots=True)
-class RoleKey:
+class RoleKey(NamedTuple):
     """Identifies the events that can play a role: a type and the conditions on one event."""
 
     type: Types
@@ -74,7 +75,16 @@ class RoleTest:
 class EventBlock:
     """Events in stream order, with the values that queries share."""
 
-    def __init__(self, events: pa.Table, schema: Schema, unit: Unit, uses: ScanUses) -> None:
+    def __init__(
+        self,
+        events: pa.Table,
+        schema: Schema,
+        unit: Unit,
+        uses: ScanUses,
+        known_keys: dict[tuple[str, ...], KeyCodes] | None = None,
+    ) -> None:
+        """`known_keys`: the codes of keys in earlier blocks, by columns."""
+        self.known_keys = {} if known_keys is None else known_keys
         self.events = events
         self.count = events.num_rows
         self.schema = schema
@@ -121,10 +131,12 @@ class EventBlock:
 
     def rows_of_type(self, types: Types) -> Ints | None:
         """Returns the ascending rows of a type, or of one of several; None means all rows."""
-        if not self.schema.typed or types == ANY:
+        if not self.schema.typed:
             return None
         if isinstance(types, str):
             return self._rows_by_type[types]
+        if types == ANY:
+            return None
         if types not in self._rows_of:
             found = [self._rows_by_type[name] for name in types.names]
             self._rows_of[types] = np.sort(np.concatenate(found))
@@ -191,10 +203,12 @@ class EventBlock:
         return self._of_type[key]
 
     def keys(self, names: tuple[str, ...]) -> tuple[Codes, int]:
-        """Returns the codes of a key in this block (-1 for NULL), and the number of codes."""
+        """Returns the codes of a key in this block and earlier ones (-1 for NULL), and the number of codes."""
         if names not in self._keys:
             if names:
-                known = KeyCodes()
+                known = self.known_keys.get(names)
+                if known is None or known.known > MANY_KEYS:
+                    known = self.known_keys[names] = KeyCodes()
                 codes = known.encode([self.events.column(n) for n in names])
                 self._keys[names] = codes, len(known)
             else:
