@@ -8,6 +8,7 @@ query that uses them has read them.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ from ensue.vector.key_codes import KeyCodes, TypeNames
 
 Codes = npt.NDArray[np.int32]
 MANY_KEYS = 1 << 14  # keys of earlier blocks from which on a block begins anew
+
+
+_find_names = lru_cache(maxsize=256)(TypeNames)
 
 
 class RoleKey(NamedTuple):
@@ -121,8 +125,8 @@ class EventBlock:
     @cached_property
     def _rows_by_type(self) -> dict[str, Ints]:
         assert self.schema.type_column is not None
-        names = list(self.uses.types)
-        shifted = TypeNames(names).find(self.events.column(self.schema.type_column)) + 1
+        names = tuple(self.uses.types)
+        shifted = _find_names(names).find(self.events.column(self.schema.type_column)) + 1
         if len(names) < 1 << 16:
             shifted = shifted.astype(np.uint16)  # sorted by radix
         order = np.argsort(shifted, kind="stable")
