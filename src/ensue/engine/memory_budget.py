@@ -93,6 +93,9 @@ _MORE = 'ensue.Limits(max_matches=..., max_partial_matches=..., memory="8 GB") a
 _BOUNDS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+_count_cores = lru_cache(maxsize=1)(os.cpu_count)
+
+
 @lru_cache(maxsize=1)
 def get_machine_memory() -> float:
     """The memory of this machine, or of the container of this process."""
@@ -162,7 +165,7 @@ class MemoryBudget:
 
     def __init__(self, limits: Limits, query: Query, schema: Schema, unit: Unit) -> None:
         self.limits = limits
-        self.size = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
+        self.size = limits.compute_memory_bound(get_machine_memory(), _count_cores() or 1)
         self._query = query
         self._calendar = schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
         self._ticks = 1e9 if unit == "ns" else 1e6
