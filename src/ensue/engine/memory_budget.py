@@ -319,9 +319,7 @@ class TableAllocator:
     def build_request(self, more: float = 0.0) -> MemoryRequest:
         """What the engine holds after allocating `more` bytes."""
         engine, (matches, size) = self.engine, self._measure()
-        return MemoryRequest(
-            engine.partial_matches, matches, size + more, *(self.at or (engine.rows - 1, engine.now))
-        )
+        return MemoryRequest(engine.partial_matches, matches, size + more, *(self.at or (engine.rows - 1, engine.now)))
 
     def ask(self, more: float = 0.0) -> None:
         """Raise LimitError if the engine may not allocate `more` bytes."""

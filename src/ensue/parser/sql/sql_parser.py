@@ -1,7 +1,8 @@
 """Parses SQL queries with MATCH_RECOGNIZE clauses: the clauses, and the parts around them that an engine runs."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from sqlglot import TokenType, exp
 from sqlglot.tokenizer_core import Token
@@ -33,9 +34,16 @@ def parse_sql(text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Paramete
     ('PATTERN (A)', 'm')
     """
     try:
+        if not parameters.values:
+            return _read_without_values(text, dialect, parameters.how)
         return _StatementReader(text, dialect, parameters).read()
     except QueryError as error:
         raise error.at(None, text) from None
+
+
+@lru_cache(maxsize=64)
+def _read_without_values(text: str, dialect: Dialect, how: Callable[[str], str]) -> SqlQuery:
+    return _StatementReader(text, dialect, Parameters({}, how)).read()
 
 
 def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str, ...]:
