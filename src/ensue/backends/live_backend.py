@@ -299,7 +299,8 @@ class _Columns:
         self.types = {field.name: field.type for field in schema}
         self.names = frozenset(self.types)
         # one conversion of all columns is faster; Arrow does not convert all types inside of structs
-        self._rows_type = pa.struct(list(schema)) if all(map(_is_flat, self.types.values())) else None
+        flat = (pa.types.is_primitive(t) or pa.types.is_string(t) or pa.types.is_decimal(t) for t in schema.types)
+        self._rows_type = pa.struct(list(schema)) if all(flat) else None
 
     def read(self, events: Any, *, drop: bool) -> tuple[pa.Table, int]:
         """Read a table or rows; return the events and the number of invalid rows."""
@@ -403,10 +404,6 @@ class _Columns:
                 f"column '{name}' has type {column.type}, and some values do not fit into the "
                 f"schema's {expected}: {error}"
             ) from None
-
-
-def _is_flat(type: pa.DataType) -> bool:
-    return bool(pa.types.is_primitive(type) or pa.types.is_string(type) or pa.types.is_decimal(type))
 
 
 def _is_compatible(left: pa.DataType, right: pa.DataType) -> bool:

@@ -72,9 +72,6 @@ class EventBuffer:
             selected[rows[rows >= first] - first] = True
         if numbers is None:
             numbers = self._twins.ordinals(events, selected)
-        if members is None:
-            self._append(_Part(events, np.arange(first, first + count), numbers))
-            return
         places = np.flatnonzero(selected)
         if len(places) < count:
             events, numbers = take_rows(events, places), numbers[places]

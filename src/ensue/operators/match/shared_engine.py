@@ -71,13 +71,10 @@ class SharedEngine:
         self.engine = prepared.engine()
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
         self.tests = tuple(_build_tests(self._scanning)) if self._scanning is not None else ()
-        self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
-        earlier = [self.tests[:number] for number in range(len(self.tests))]
+        types = [test.key.type for test in self.tests]
+        self.types = tuple(dict.fromkeys(types))
         # of each test, whether an event of its type may have the role of an earlier one
-        self._overlaps = [
-            any(types_overlap(test.key.type, other.key.type) for other in before)
-            for test, before in zip(self.tests, earlier, strict=True)
-        ]
+        self._overlaps = [any(types_overlap(own, t) for t in types[:number]) for number, own in enumerate(types)]
         self._own_codes = _OwnCodes()
 
     def copy(self) -> "SharedEngine":
@@ -415,7 +412,7 @@ class SharedTableMatcher:
     def _block(self, watchers: list[SharedEngine], events: pa.Table) -> EventBlock:
         shape = self.queries[0].shape
         _, schema = shape.physical(self.queries[0].query)
-        return EventBlock(events, schema, shape.unit, count_uses(watchers))
+        return EventBlock(events, schema, shape.unit, count_uses(watchers), {})
 
     def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> frozenset[str]:
         """Returns the types of positive events that a block lacks."""

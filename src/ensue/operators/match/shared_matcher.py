@@ -18,7 +18,7 @@ from ensue.operators.match.shared_engine import (
     empty_matches,
     get_stored_part,
 )
-from ensue.operators.match.shared_scan import EventBlock
+from ensue.operators.match.shared_scan import EventBlock, KnownKeys
 from ensue.projection.match_ids import RowHashes
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.event_buffer import FEW, MIN_COMPACT_ROWS, EventBuffer
@@ -26,7 +26,6 @@ from ensue.runtime.spill.spilled_keys import SPILLED, restore_unlimited
 from ensue.runtime.stage import StageInput
 from ensue.vector.arrow_numpy import Ints, sorted_unique
 from ensue.vector.event_table import split_table
-from ensue.vector.key_codes import KeyCodes
 from ensue.vector.match_rows import Matches
 
 NONE = np.zeros(0, np.int64)
@@ -37,47 +36,26 @@ class EngineRows:
     """Maps an engine's own row numbers to rows of the stream, for the events that it holds."""
 
     def __init__(self) -> None:
-        self._pairs = [(NONE, NONE)]  # own and other numbers, in pieces
-        self._count = 0
+        self.own, self.rows = NONE, NONE
         self._needed = 0  # how many were needed at the last cleanup
 
     def add(self, own: Ints, rows: Ints) -> None:
-        self._pairs.append((own, rows))
-        self._count += len(own)
-
-    @property
-    def own(self) -> Ints:
-        return self._concat()[0]
-
-    @property
-    def rows(self) -> Ints:
-        return self._concat()[1]
-
-    def _concat(self) -> tuple[Ints, Ints]:
-        if len(self._pairs) > 1:
-            own, rows = zip(*self._pairs, strict=True)
-            self._pairs = [(np.concatenate(own), np.concatenate(rows))]
-        return self._pairs[0]
-
-    def set(self, own: Ints, rows: Ints) -> None:
-        self._pairs, self._count = [(own, rows)], len(own)
+        self.own, self.rows = np.concatenate([self.own, own]), np.concatenate([self.rows, rows])
 
     @property
     def is_full(self) -> bool:
         """Whether a cleanup of the rows that are no longer held is worthwhile."""
-        return self._count > max(MIN_COMPACT_ROWS, 2 * self._needed)
+        return len(self.own) > max(MIN_COMPACT_ROWS, 2 * self._needed)
 
     def keep(self, own: Ints) -> None:
-        if len(own) < self._count:
-            known, rows = self._concat()
-            places = np.searchsorted(known, own)
-            self.set(known[places], rows[places])
+        if len(own) < len(self.own):
+            places = np.searchsorted(self.own, own)
+            self.own, self.rows = self.own[places], self.rows[places]
         self._needed = len(own)
 
     def matches(self, matches: Matches) -> Matches:
         """Translates matches into rows of the stream."""
-        known, rows = self._concat()
-        return matches.map_rows(lambda own: np.where(own < 0, own, rows[np.searchsorted(known, own)]))
+        return matches.map_rows(lambda own: np.where(own < 0, own, self.rows[np.searchsorted(self.own, own)]))
 
 
 class SharedMatcher:
@@ -90,15 +68,13 @@ class SharedMatcher:
         self.rows = 0  # events fed so far
         self.store = EventBuffer(queries[0].shape)
         self._uses = count_uses(self.shared_engines)
-        self._keys: dict[tuple[str, ...], KeyCodes] = {}  # which engines translate into their own codes
+        self._keys: KnownKeys = {}  # which engines translate into their own codes
         self._empty: dict[int, pa.Table] = {}  # the empty result of a query
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         events = batch.bare
-        if not events.num_rows:
-            matches = [empty_matches(w) for w in self.shared_engines]
-        else:
-            matches = self._feed_engines(events)
+        matches = self._feed_engines(events) if events.num_rows else [empty_matches(w) for w in self.shared_engines]
+        if events.num_rows:
             members = None
             if events.num_rows > FEW:
                 members = [numbers.rows for numbers in self.numbers]
@@ -243,7 +219,7 @@ class SharedMatcher:
         for k, (watcher, rows) in enumerate(zip(self.shared_engines, self.numbers, strict=True)):
             if str(k) in blobs:
                 watcher.engine.restore(blobs[str(k)])
-                rows.set(arrays[f"own {k}"], arrays[f"rows {k}"])
+                rows.own, rows.rows = arrays[f"own {k}"], arrays[f"rows {k}"]
 
     def _fingerprint(self) -> str:
         parts = [get_stored_part(watcher.prepared) for watcher in self.shared_engines]

@@ -29,6 +29,7 @@ from ensue.vector.column_values import Refused, Vector
 from ensue.vector.key_codes import KeyCodes, TypeNames
 
 Codes = npt.NDArray[np.int32]
+KnownKeys = dict[tuple[str, ...], KeyCodes]  # the codes of keys in earlier blocks, by columns
 MANY_KEYS = 1 << 14  # keys of earlier blocks from which on a block begins anew
 
 
@@ -79,16 +80,8 @@ class RoleTest:
 class EventBlock:
     """Events in stream order, with the values that queries share."""
 
-    def __init__(
-        self,
-        events: pa.Table,
-        schema: Schema,
-        unit: Unit,
-        uses: ScanUses,
-        known_keys: dict[tuple[str, ...], KeyCodes] | None = None,
-    ) -> None:
-        """`known_keys`: the codes of keys in earlier blocks, by columns."""
-        self.known_keys = {} if known_keys is None else known_keys
+    def __init__(self, events: pa.Table, schema: Schema, unit: Unit, uses: ScanUses, known_keys: KnownKeys) -> None:
+        self.known_keys = known_keys
         self.events = events
         self.count = events.num_rows
         self.schema = schema
