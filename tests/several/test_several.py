@@ -1,5 +1,6 @@
 """Several queries in one call: by name, each as alone, and what they share is done once."""
 
+import random
 import warnings
 
 import pyarrow as pa
@@ -247,3 +248,28 @@ def test_plans_that_adapt_run_beside_the_others():
     queries = {"pair": PAIR, "triple": "SEQ(A a, B b, C c) WHERE c.x > a.x WITHIN 6"}
     found = ensue.match(events(), queries, **HERE, options=ensue.PlannerOptions(adaptive=True))
     assert_as_alone(found, queries, events())
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 10_000), (1, 40), (7, 10_000), (7, 40)])
+def test_keys_come_and_go(monkeypatch, size, most):
+    """Queries share the codes of keys and translate them into their own, which each renumbers when keys are gone."""
+    monkeypatch.setattr("ensue.operators.match.shared_scan.MANY_KEYS", most)
+    rng = random.Random(size)
+    keys = [None if rng.random() < 0.05 else k // 4 + rng.randrange(3) for k in range(400)]
+    kinds, numbers = rng.choices("ABC", k=400), rng.choices(range(9), k=400)
+    table = pa.table({"t": range(400), "kind": kinds, "key": keys, "x": numbers})
+    queries = {
+        "one": "SEQ(A a, B b) WHERE [key] WITHIN 6",
+        "other": "SEQ(B b, C c) WHERE [key] AND b.x > c.x USING next WITHIN 9",
+    }
+    live = ensue.live(queries, schema=table.schema, time="t", type="kind")
+    found = []
+    for begin in range(0, 400, size):
+        found.append(live.feed(table.slice(begin, size)))
+        if begin % 5 == 0:
+            live.work.pipeline.matchers[0].shared_engines[begin % 2].engine.compact()
+    found.append(live.finish())
+    for name, matches in ensue.match(table, queries, time="t", type="kind").items():
+        assert matches.num_rows
+        together = pa.concat_tables([tables[name] for tables in found])
+        assert sorted(together["match_id"].to_pylist()) == sorted(matches["match_id"].to_pylist())

@@ -7,6 +7,7 @@ connection. Any other Arrow input, and input of several libraries, gives an Arro
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,8 @@ def to_pandas(table: pa.Table) -> Any:
             columns[number] = pd.Series(_objects(column), dtype=object)
         elif field.type in nullable and column.null_count and _exceeds_floats(column):
             columns[number] = column.to_pandas(types_mapper=nullable.get)
+        elif types.is_timestamp(field.type) or types.is_duration(field.type):
+            columns[number] = pd.Series(_build_time_index(column))
         else:
             columns[number] = column.to_pandas()
     frame = pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
@@ -322,7 +325,7 @@ def _objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return list(column.to_pylist())
     if types.is_struct(type):
         names = [field.name for field in type]
-        parts = [_objects(pc.struct_field(column, [number])) for number in range(len(names))]
+        parts = [_objects(part) for part in column.flatten()]
         rows = zip(*parts, strict=True) if parts else [()] * len(column)
         return _mask_nulls(column, [dict(zip(names, row, strict=True)) for row in rows])
     if types.is_list(type) or types.is_large_list(type):
@@ -330,10 +333,28 @@ def _objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         ends = column.offsets.to_pylist()
         return _mask_nulls(column, [values[a:b] for a, b in pairwise(ends)])
     if types.is_timestamp(type) or types.is_duration(type):
-        return _mask_nulls(column, column.to_pandas().astype(object).tolist())
+        return _mask_nulls(column, _build_time_index(column).tolist())
     if types.is_integer(type):
-        return _mask_nulls(column, column.fill_null(0).to_numpy().tolist())
+        known = column.fill_null(0) if column.null_count else column
+        return _mask_nulls(column, known.to_numpy().tolist())
     return list(column.to_pylist())
+
+
+def _build_time_index(column: pa.Array | pa.ChunkedArray) -> Any:
+    """The times of a column as pandas has them; Arrow's own conversion has a high fixed cost."""
+    import pandas as pd
+
+    values = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    if types.is_duration(column.type):
+        return pd.TimedeltaIndex(values)
+    times, zone = pd.DatetimeIndex(values), column.type.tz
+    return times if zone is None else times.tz_localize("UTC").tz_convert(_find_zone(zone))
+
+
+@lru_cache(maxsize=256)
+def _find_zone(name: str) -> Any:
+    """A time zone as Arrow's own conversion gives it."""
+    return pa.array([], pa.timestamp("us", name)).to_pandas().dt.tz
 
 
 def _mask_nulls(column: pa.Array, values: list[Any]) -> list[Any]:

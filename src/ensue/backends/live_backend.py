@@ -298,6 +298,9 @@ class _Columns:
         self.texts = find_text_times(schema, time)  # time columns to parse
         self.types = {field.name: field.type for field in schema}
         self.names = frozenset(self.types)
+        # one conversion of all columns is faster; Arrow does not convert all types inside of structs
+        flat = (pa.types.is_primitive(t) or pa.types.is_string(t) or pa.types.is_decimal(t) for t in schema.types)
+        self._rows_type = pa.struct(list(schema)) if all(flat) else None
 
     def read(self, events: Any, *, drop: bool) -> tuple[pa.Table, int]:
         """Read a table or rows; return the events and the number of invalid rows."""
@@ -348,6 +351,9 @@ class _Columns:
             raise
 
     def _table(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        if self._rows_type is not None:
+            whole = [row if isinstance(row, dict) else dict(row) for row in rows]
+            return pa.Table.from_struct_array(pa.array(whole, self._rows_type))
         arrays = [pa.array([row.get(n) for row in rows], t) for n, t in self.types.items()]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 

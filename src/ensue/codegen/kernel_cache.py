@@ -111,6 +111,7 @@ def _plain(text: str) -> ModuleType:
     return module
 
 
+@lru_cache(maxsize=256)
 def _name(text: str) -> str:
     return f"ensue_kernel_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 

@@ -1,10 +1,9 @@
 """Registers user-defined functions for kernels, and checks whether they can be compiled."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from ensue import cache_files
 from ensue.codegen import kernel_cache
@@ -35,16 +34,12 @@ def register_functions(query: Query) -> None:
                 _GIVEN[user.fingerprint, which] = function
 
 
-@contextmanager
-def name_failing_operator(query: Query) -> Iterator[None]:
-    """Names the operator if a kernel fails in a user-defined function."""
-    try:
-        yield
-    except Exception as error:
-        names = ", ".join(dict.fromkeys(a.operator.name for a in iterate_operator_calls(query.pattern)))
-        if not names:
-            raise
-        raise OperatorError(f"a function of operator {names} failed: {type(error).__name__}: {error}") from error
+def raise_naming_operator(error: Exception, query: Query) -> NoReturn:
+    """Raises the error of a kernel, and names the operator if it can be that of a user-defined function."""
+    names = ", ".join(dict.fromkeys(a.operator.name for a in iterate_operator_calls(query.pattern)))
+    if not names:
+        raise error
+    raise OperatorError(f"a function of operator {names} failed: {type(error).__name__}: {error}") from error
 
 
 def find_uncompilable(query: Query) -> Mapping[str, str]:

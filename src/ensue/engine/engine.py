@@ -12,7 +12,7 @@ import pyarrow as pa
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.codegen.counters import TABLE, ScanCounts, read_counters
 from ensue.codegen.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
-from ensue.codegen.user_functions import name_failing_operator
+from ensue.codegen.user_functions import raise_naming_operator
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.match_output import compute_list_bytes, concat_matches, read_output
 from ensue.engine.match_selection import OrderedSkipStrategy, create_skip_strategy
@@ -67,6 +67,7 @@ class Engine:
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
         self._compacted = (0, 0)  # rows and population at the last eviction of codes
+        self.renumberings = 0  # how often codes of keys and strings may have changed
 
     def unseen_types(self) -> Sequence[str]:
         """The event types of the pattern that have not occurred so far."""
@@ -207,10 +208,12 @@ class Engine:
         arguments = [tables[name] for name in self.program.tables]
         self.room.allow()
         step = self.program.step
-        with name_failing_operator(self.program.plan.query):
+        try:
             result = run_interruptibly(
                 lambda: step(position, count, self.rows, *arrays, *arguments), lambda: meta.__setitem__(STOP, 1)
             )
+        except Exception as error:  # noqa: BLE001  raised again
+            raise_naming_operator(error, self.program.plan.query)
         returned = self.program.source.returned
         if not returned:
             return int(result)
@@ -232,6 +235,7 @@ class Engine:
         self.state.pack()
         evict_keys(self.state, self.scan.keys, self.skipping, self.lapsing)
         evict_strings(self.state, self.scan.strings)
+        self.renumberings += 1
         self._compacted = (self.rows, self.state.population)
 
     @property
@@ -298,8 +302,9 @@ class Engine:
                 matches = self.skipping.select_weighed(matches)
             else:
                 matches = self.skipping(matches, keys, base)
-        self.found += matches.number
-        self.room.keep(matches)
+        if matches.count or self.lapsing is not None or self.skipping is not None:
+            self.found += matches.number
+            self.room.keep(matches)
         return matches
 
     @property
@@ -379,6 +384,7 @@ class Engine:
             self.scan.counts = ScanCounts.from_json(saved.counted["scan"])
             self.found = int(saved.counted["found"])
         self._swept, self._compacted = None, (self.rows, self.state.population)
+        self.renumberings += 1
 
     def _describe_counts(self) -> dict[str, Any]:
         labels = [list(label) for label in self.program.frame.tally.labels]
@@ -447,6 +453,9 @@ class Engine:
         """The event time after which `advance` returns a match; None: no match waits for time."""
         if self.now is not None and self.state.is_over:
             return self.now - 1  # it has passed already
-        times = [self.state.next_timer()]
+        first = self.state.next_timer()
+        if self.lapsing is None and self.skipping is None:
+            return first
+        times = [first]
         times += [w.next_timer() for w in (self.lapsing, self.turns) if w is not None]
         return min((time for time in times if time is not None), default=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -93,6 +93,9 @@ _MORE = 'ensue.Limits(max_matches=..., max_partial_matches=..., memory="8 GB") a
 _BOUNDS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+_count_cores = lru_cache(maxsize=1)(os.cpu_count)
+
+
 @lru_cache(maxsize=1)
 def get_machine_memory() -> float:
     """The memory of this machine, or of the container of this process."""
@@ -132,8 +135,7 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
     return sum(usages, Usage())
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRequest:
+class MemoryRequest(NamedTuple):
     """What a matcher will hold after the next step, and its position in the stream."""
 
     partial_matches: int
@@ -163,15 +165,15 @@ class MemoryBudget:
 
     def __init__(self, limits: Limits, query: Query, schema: Schema, unit: Unit) -> None:
         self.limits = limits
-        self.size = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
+        self.size = limits.compute_memory_bound(get_machine_memory(), _count_cores() or 1)
         self._query = query
         self._calendar = schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
         self._ticks = 1e9 if unit == "ns" else 1e6
 
-    @property
-    def unlimited(self) -> bool:
-        counts = (self.limits.max_matches, self.limits.max_partial_matches)
-        return math.isinf(self.size) and counts == (None, None)
+    def allows(self, matches: int, size: float) -> bool:
+        """Whether a matcher is within its limits, whatever partial matches it holds; False also if that is unknown."""
+        most = self.limits.max_matches
+        return self.limits.max_partial_matches is None and size <= self.size and (most is None or matches <= most)
 
     def ask(self, held: MemoryRequest) -> None:
         """Raise LimitError if a matcher exceeds its limits."""
@@ -192,15 +194,15 @@ class MemoryBudget:
         """The error when the system refuses to allocate memory, as under `ulimit -v`."""
         return self._error("needs more memory than the system gives this process", held)
 
-    def most_matches(self, width: int, held: MemoryRequest) -> int:
+    def most_matches(self, width: int, matches: int, size: float) -> int:
         """How many matches of `width` numbers a kernel may write before it asks again."""
         most = self.limits.max_matches
-        left = math.inf if most is None else most - held.matches + 1
-        return int(min(max(left, 0), self.most_entries(width, held)))
+        left = math.inf if most is None else most - matches + 1
+        return int(min(max(left, 0), self.most_entries(width, size)))
 
-    def most_entries(self, width: int, held: MemoryRequest) -> int:
+    def most_entries(self, width: int, size: float) -> int:
         """How many rows of `width` numbers tables may hold; growing one needs twice its size."""
-        room = max(self.size - held.size, 0) / (16 * max(1, width))
+        room = max(self.size - size, 0) / (16 * max(1, width))
         return int(min(room, MOST_ROWS))
 
     def most_ways(self) -> int | None:
@@ -301,8 +303,8 @@ class TableAllocator:
         """Continue the counts of another engine of the same query."""
         self.matches, self.size, self.elsewhere = other.matches, other.size, other.elsewhere
 
-    def build_request(self, more: float = 0.0) -> MemoryRequest:
-        """What the engine holds after allocating `more` bytes."""
+    def _measure(self) -> tuple[int, float]:
+        """The matches and the bytes that count."""
         engine = self.engine
         tables = engine.state.nbytes + engine.waiting_bytes
         # concatenating matches needs twice their size
@@ -312,23 +314,27 @@ class TableAllocator:
             usage, part = self.shared
             in_other_parts, found = usage.report(part, size, matches)
             elsewhere, matches = elsewhere + in_other_parts, matches + found
-        return MemoryRequest(
-            engine.partial_matches, matches, size + elsewhere + more, *(self.at or (engine.rows - 1, engine.now))
-        )
+        return matches, size + elsewhere
+
+    def build_request(self, more: float = 0.0) -> MemoryRequest:
+        """What the engine holds after allocating `more` bytes."""
+        engine, (matches, size) = self.engine, self._measure()
+        return MemoryRequest(engine.partial_matches, matches, size + more, *(self.at or (engine.rows - 1, engine.now)))
 
     def ask(self, more: float = 0.0) -> None:
         """Raise LimitError if the engine may not allocate `more` bytes."""
-        if not self.allowance.unlimited:
+        matches, size = self._measure()
+        if not self.allowance.allows(matches, size + more):
             self.allowance.ask(self.build_request(more))
 
     def allow(self) -> None:
         """Set the table sizes up to which the kernel may grow tables itself."""
-        state, held = self.engine.state, self.build_request()
+        state, held = self.engine.state, self._measure()
         tables, meta = state.tables, state.meta
         meta[STOP] = 0
-        meta[MOST_OUT] = self.allowance.most_matches(tables["O"].shape[1], held)
+        meta[MOST_OUT] = self.allowance.most_matches(tables["O"].shape[1], *held)
         width = sum(tables[name].shape[1] for name in state.source.returned if name != "O")
-        meta[MOST_NODES] = self.allowance.most_entries(width, held)
+        meta[MOST_NODES] = self.allowance.most_entries(width, held[1])
 
     def make(self, code: int, now: float, *, again: bool) -> None:
         """Handle a request code that a kernel returned before the event that ends at `now`.

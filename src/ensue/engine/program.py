@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from ensue.codegen.expressions import Feature
 from ensue.codegen.kernel_cache import LONG_COMPILE, MAX_COMPILE, estimate_compile_seconds, get_kernel
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.user_functions import register_functions
-from ensue.kernels.jit import SETTING, array_type
+from ensue.kernels.jit import SETTING, Types, array_type
 from ensue.physical.structure import KernelSource, Structure, StructureState, load_structure
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.planner.predicate_order import restore_written_order
@@ -83,7 +83,9 @@ class Program:
     def copy(self) -> "Program":
         """A copy for another matcher, which decides again whether to compile kernels."""
         other = object.__new__(Program)
-        other.__dict__.update((f.name, getattr(self, f.name)) for f in fields(self))
+        _ = self.tables, self._signature  # which all copies share
+        own = ("step", "_kernels")
+        other.__dict__.update((name, value) for name, value in self.__dict__.items() if name not in own)
         return other
 
     @property
@@ -102,6 +104,15 @@ class Program:
     @cached_property
     def step(self) -> Callable[..., Any]:
         """The kernel: processes events and returns a code (and tables that it has grown)."""
+        types, returned = self._signature
+        python = self.plan.interpreted
+        many = self._arrangements if self.plan.joins_at_last_event else None
+        step = get_kernel(self.source.text, "step", types, python=python, returned=returned, arrangements=many)
+        return partial(step, *self.constants)
+
+    @cached_property
+    def _signature(self) -> tuple[Types, list[int]]:
+        """The types of the kernel's arguments, and the positions of those that it returns, from the end."""
         events = [_readonly(t) for t in (np.int64, np.int32, self._time, self._time)]
         for feature in self.features:
             events.append(_readonly(np.int64 if feature.integral else np.float64))
@@ -110,11 +121,7 @@ class Program:
         for inside in self.source.complexes.values():
             events += [_readonly(self._sorts[sort]) for _, sort in inside.parameters()]
         types = (*CONSTANTS, "int64", "int64", "int64", *events, *self._types(self.tables))
-        returned = [self.tables.index(name) - len(self.tables) for name in self.source.returned]
-        python = self.plan.interpreted
-        many = self._arrangements if self.plan.joins_at_last_event else None
-        step = get_kernel(self.source.text, "step", types, python=python, returned=returned, arrangements=many)
-        return partial(step, *self.constants)
+        return types, [self.tables.index(name) - len(self.tables) for name in self.source.returned]
 
     def _arrangements(self, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32], ends: npt.NDArray[Any]) -> float:
         """An upper bound of the bindings among these events, ignoring conditions."""

@@ -194,7 +194,7 @@ class StateTables:
     @property
     def nbytes(self) -> int:
         """The memory of all tables, with spare capacity."""
-        return sum(table.nbytes for table in self.tables.values())
+        return sum([table.nbytes for table in self.tables.values()])
 
     def saved_size(self, keys: int) -> int:
         """The approximate size of `used_parts` in bytes, with `keys` keys and without gaps."""

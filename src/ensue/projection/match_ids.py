@@ -285,18 +285,24 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints |
                 valid = None if known is None else known[rows]
             else:
                 array = to_single_array(take_values(array, rows))
-        kind = kind_of_arrow(array.type)
+        kind, own = _compute_column_salts(array.type, field)
         if kind is ValueKind.NULL:
             continue
-        own = compute_salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
         for begin in range(0, count, _BLOCK):
             totals, part = (high[begin:], low[begin:]), slice(begin, begin + _BLOCK)
             if some is None:
-                _add(array.slice(begin, _BLOCK), kind, own, *totals)
+                _add(array if count <= _BLOCK else array.slice(begin, _BLOCK), kind, own, *totals)
             else:
                 bound = to_kernel_validity(None if valid is None else valid[part])
                 hashing.add_column(*_hash_texts(array, some[part]), bound, *own, *totals)
     return high, low
+
+
+@lru_cache(maxsize=4_096)
+def _compute_column_salts(type: pa.DataType, field: str) -> tuple[ValueKind, tuple[np.uint64, np.uint64]]:
+    """The kind of a column, and the salts of its hashes."""
+    kind = kind_of_arrow(type)
+    return kind, compute_salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
 
 
 def hash_column(column: pa.Array | pa.ChunkedArray) -> Words:

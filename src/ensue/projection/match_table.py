@@ -21,7 +21,7 @@ from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables, it
 from ensue.ir.values import to_instant
 from ensue.kernels import segment_aggregates
 from ensue.projection.match_ids import RowHashes, compute_match_ids
-from ensue.projection.match_order import TriggerSummary, get_last_rows, limit_matches, summarize_by_trigger
+from ensue.projection.match_order import TriggerSummary, limit_matches, summarize_by_trigger
 from ensue.projection.operator_results import OperatorProjection
 from ensue.projection.values import ColumnsOf, MatchValues, index_columns
 from ensue.schema import Schema, ValueKind
@@ -120,7 +120,7 @@ class MatchTableBuilder:
         standard: dict[str, Callable[[], pa.Array]] = {
             "match_id": lambda: compute_match_ids(self.identity, matches, events, columns, schema.end, hashes),
             "start": lambda: take_values(gathered.get_column(schema.start), _find_first_rows(gathered, schema)),
-            "end": lambda: take_values(gathered.get_column(schema.end), get_last_rows(matches)),
+            "end": lambda: take_values(gathered.get_column(schema.end), gathered.ends[1]),
             "location": lambda: _compute_hulls(matches, events, schema),
         }
         if is_interval_negation(pattern):
@@ -216,7 +216,7 @@ def _find_first_rows(gathered: MatchValues, schema: Schema) -> Ints:
     """The event of each match with the earliest start."""
     matches = gathered.matches
     if not schema.intervals:
-        first, last = matches.ends()
+        first, last = gathered.ends
         return np.where(last < 0, np.int64(-1), first)
     starts = np.asarray(from_arrow(gathered.get_column(schema.start), gathered.unit).values)
     first = np.full(matches.count, -1, np.int64)

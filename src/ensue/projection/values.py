@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ensue.cached import cached_property
 from ensue.functions.interpreter import compute_aggregate, find_mode
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.traversal import iterate_references
@@ -60,6 +61,11 @@ class MatchValues:
         other = MatchValues(matches, self.events, {}, self.results, self.unit)
         other.columns, other._whole, other._structs = self.columns, self._whole, self._structs
         return other
+
+    @cached_property
+    def ends(self) -> tuple[Ints, Ints]:
+        """The first and the last row of each match."""
+        return self.matches.ends()
 
     def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
         """The column of a variable's field; of an operator result, its values by match."""

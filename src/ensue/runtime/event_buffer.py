@@ -67,7 +67,7 @@ class EventBuffer:
     def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None, numbers: Rows | None = None) -> None:
         """Adds the events from row `first` on, with the ordinals of a sender, that are among `members`; None: all."""
         count = events.num_rows
-        selected = np.full(count, members is None)
+        selected = np.ones(count, np.bool_) if members is None else np.zeros(count, np.bool_)
         for rows in members or ():
             selected[rows[rows >= first] - first] = True
         if numbers is None:
@@ -203,6 +203,7 @@ class StreamOrder:
     def __init__(self, shape: StreamSchema, delay: int | float | None) -> None:
         self.shape = shape
         self.delay = delay  # in ticks; None: events arrive in order
+        self._nothing = create_empty_table(shape.arrow)
         self.newest: Any = None  # event time
         self.waiting = create_empty_table(shape.arrow)
         self._last: pa.Table | None = None  # released event, where not only time orders events
@@ -221,7 +222,7 @@ class StreamOrder:
             return ReleasedEvents(events, events)
         times = get_end_times(events, self.shape)
         behind = self._find_late(events, times)
-        late = events.slice(0, 0)
+        late = self._nothing
         if behind.any():
             late, events = (take_rows(events, np.flatnonzero(b)) for b in (behind, ~behind))
             times = times[~behind]

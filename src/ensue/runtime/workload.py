@@ -14,6 +14,7 @@ from ensue.cached import cached_property
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
+from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
 from ensue.runtime.pipeline import PipelinePlan
@@ -105,13 +106,14 @@ def _plan_call(call: _Call) -> tuple[QueryOperator, ...]:
 
 
 def _is_cacheable(spec: QuerySpec) -> bool:
-    return isinstance(spec.query, Query | Hierarchy) and not any(True for _ in spec.operators)
+    return isinstance(spec.query, Query | Hierarchy | RowPatternQuery) and not any(True for _ in spec.operators)
 
 
 def _query_key(spec: QuerySpec) -> Hashable:
     """A query and its text: 1 and 1.0 are equal but compute different types, and errors point
     into the text."""
-    return spec, repr(spec.query), tuple(query.text for query in spec.queries)
+    own = spec.query.text if isinstance(spec.query, RowPatternQuery) else None
+    return spec, repr(spec.query), own, tuple(query.text for query in spec.queries)
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,10 @@ def booleans(array: pa.BooleanArray) -> Bools:
 def get_raw_values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The fixed-width values in an array's buffer; null slots are undefined."""
     width = np.dtype(dtype)
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
+    buffer, count = array.buffers()[1], len(array)
+    if buffer is None or count == 0:
         return np.empty(0, width)
-    return np.frombuffer(buffer, width, len(array), array.offset * width.itemsize)
+    return np.frombuffer(buffer, width, count, array.offset * width.itemsize)
 
 
 def integers(array: pa.Array) -> Ints:
@@ -87,7 +87,7 @@ def to_ticks(array: pa.Array, unit: str) -> Ints:
     [2000]
     """
     counts, factor = get_time_counts(array, unit)
-    if factor == 1:
+    if factor is _SAME:
         return counts
     return counts * int(factor) if factor > 1 else counts // int(1 / factor)
 
@@ -101,9 +101,14 @@ def get_time_counts(array: pa.Array, unit: str) -> tuple[Ints, Fraction]:
     return get_raw_values(array, np.int64), _factor(source, unit)
 
 
+_SAME = Fraction(1)
+
+
 @cache
 def _factor(source: str, unit: str) -> Fraction:
     """The ratio of a source unit to `unit`."""
+    if source == unit:
+        return _SAME
     per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
     per_second["day"] = Fraction(1, 86_400)  # type: ignore[assignment]
     return Fraction(per_second[unit]) / per_second[source]
@@ -202,6 +207,9 @@ def text_parts(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]
 
 def as_read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A read-only view, so that kernels are compiled only once for Arrow's buffers and ours."""
+    flags = array.flags
+    if flags.c_contiguous and not flags.writeable:
+        return array
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -245,7 +246,11 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None =
     >>> from_arrow(pa.array([1, None]), "us").valid.tolist()
     [True, False]
     """
-    array = decode_dictionary(to_single_array(array))
+    array = to_single_array(array)
+    if (plain := _find_plain(array.type, unit)) is not None:
+        kind, layout = plain
+        return Vector(kind, array if layout is None else get_raw_values(array, layout), validity(array))
+    array = decode_dictionary(array)
     kind = kind_of_arrow(array.type)
     valid = validity(array)
     problem = explain_inexact(array, kind, valid, unit, name)
@@ -262,6 +267,20 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None =
             return create_nulls(len(array))
         case _:
             return Vector(kind, array, valid)
+
+
+@lru_cache(maxsize=256)
+def _find_plain(type: pa.DataType, unit: Unit) -> tuple[ValueKind, npt.DTypeLike | None] | None:
+    """The kind and the layout (None: an Arrow array) of a type whose values are read as they are, or None."""
+    if types.is_string(type) or types.is_large_string(type):
+        return ValueKind.STRING, None
+    if types.is_int64(type):
+        return ValueKind.INTEGER, np.int64
+    if types.is_float64(type):
+        return ValueKind.FLOAT, np.float64
+    if (types.is_timestamp(type) or types.is_duration(type)) and type.unit == unit:
+        return kind_of_arrow(type), np.int64
+    return None
 
 
 def decode_dictionary(array: pa.Array) -> pa.Array:

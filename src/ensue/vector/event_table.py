@@ -396,8 +396,9 @@ def drop_bad_times(
         raise EventError(f"bad_events must be 'raise' or 'drop', not {bad_events!r}")
     starts, ends = times or _times(table, shape)
     bad = _unusable(starts, ends, finite=finite)
-    _check_span(starts, ends, bad)
-    if not bad.any():
+    some = bool(bad.any())
+    _check_span(starts, ends, bad if some else None)
+    if not some:
         return table, 0
     relevant = bad if types is None else bad & _select_types(table, shape, types)
     count = int(relevant.sum())
@@ -480,12 +481,13 @@ def _stable_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.argsort(values, kind="stable")
 
 
-def _check_span(starts: evaluation.Vector, ends: evaluation.Vector, bad: npt.NDArray[np.bool_]) -> None:
+def _check_span(starts: evaluation.Vector, ends: evaluation.Vector, bad: npt.NDArray[np.bool_] | None) -> None:
     """Raise EventError unless differences of times, which windows compare, fit into 64 bits."""
     usable = [np.asarray(vector.values) for vector in (starts, ends)]
-    if bad.any():
+    if bad is not None:
         usable = [values[~bad] for values in usable]
-    if bad.all() or usable[0].dtype.kind == "f":
+    count = len(usable[0])
+    if not count or (count == 1 and starts is ends) or usable[0].dtype.kind == "f":
         return
     first, last = int(usable[0].min()), int(usable[1].max())
     if last - first >= 2**63:

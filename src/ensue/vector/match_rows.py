@@ -8,6 +8,7 @@ import numpy as np
 from ensue.kernels import match_selection
 from ensue.vector.arrow_numpy import Bools, Ints, as_read_only
 
+_LATEST = np.iinfo(np.int64).max
 FIRST, TRIGGER = " first", " trigger"  # variables of counted matches
 
 
@@ -85,8 +86,9 @@ class Matches:
         >>> Matches({"b": np.array([9])}, {"a": (np.array([0, 2]), np.array([5, 7]))}, 1).ends()
         (array([5]), array([9]))
         """
-        first = np.full(self.count, np.iinfo(np.int64).max)
-        last = np.full(self.count, -1, np.int64)
+        first, last = np.empty((2, self.count), np.int64)
+        first.fill(_LATEST)
+        last.fill(-1)
         for rows in self.rows.values():
             match_selection.widen_by_rows(as_read_only(rows), first, last)
         for offsets, rows in self.lists.values():

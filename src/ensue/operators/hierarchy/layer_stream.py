@@ -53,8 +53,8 @@ class LayerEventStream:
     def convert_input(self, events: pa.Table, at: Ints, begun: Ints) -> pa.Table | None:
         """Converts input events to the layer's columns; None if none is relevant."""
         if self.alone:
-            events = events.append_column(LAST_POSITION, pa.array(at))
-            return events.append_column(FIRST_POSITION, pa.array(begun))
+            schema = pa.schema([*events.schema, *(pa.field(name, pa.int64()) for name in HIDDEN)])
+            return pa.Table.from_arrays([*events.columns, pa.array(at), pa.array(begun)], schema=schema)
         schema = self.raw.schema
         codes = self._type_codes(events)
         if not self.every:
@@ -103,7 +103,7 @@ class LayerEventStream:
         column = self.raw.schema.type_column
         if column is None:
             return np.zeros(events.num_rows, np.int32)
-        return TypeNames(self.types[: len(self.types) - len(self.complex_)]).find(events.column(column))
+        return _find_names(self.types[: len(self.types) - len(self.complex_)]).find(events.column(column))
 
     def restore_columns(self, name: str, events: pa.Table) -> pa.Table:
         """Converts complex events of this stream back to the columns of their layer."""
@@ -146,6 +146,9 @@ class LayerEventStream:
         """Returns the end times of events in the matcher's unit."""
         vector = evaluation.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
         return np.asarray(vector.values)
+
+
+_find_names = lru_cache(maxsize=256)(TypeNames)
 
 
 @lru_cache(maxsize=256)

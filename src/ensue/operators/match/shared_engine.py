@@ -33,7 +33,7 @@ from ensue.runtime.compiled_query import (
     sort_by_time,
 )
 from ensue.runtime.stage import ARRIVAL, StageInput
-from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
+from ensue.schema import ANY, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Bools, Ints
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
@@ -63,12 +63,17 @@ class SharedEngine:
         self.engine = prepared.engine()
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
         self.tests = prepared.role_tests if self._scanning is not None else ()
-        self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
+        types = [test.key.type for test in self.tests]
+        self.types = tuple(dict.fromkeys(types))
+        # of each test, whether an event of its type may have the role of an earlier one
+        self._overlaps = [any(types_overlap(own, t) for t in types[:number]) for number, own in enumerate(types)]
+        self._own_codes = _OwnCodes()
 
     def copy(self) -> "SharedEngine":
         """Returns it with an engine for another part of a table."""
         other = copy(self)
         other.engine = self.prepared.engine()
+        other._own_codes = _OwnCodes()
         return other
 
     @property
@@ -104,14 +109,14 @@ class SharedEngine:
         if self.needs_every_event or DENSE * total > block.count:
             mask = block.mask
             mask.fill(0)
-            seen: set[Types] = set()
-            for test, rows in zip(self.tests, rows_by_test, strict=True):
-                if any(types_overlap(test.key.type, other) for other in seen):
+            for test, overlaps, rows in zip(self.tests, self._overlaps, rows_by_test, strict=True):
+                if overlaps:
                     mask[rows] |= test.bit
                 else:  # no row of this type has a role yet
                     mask[rows] = test.bit
-                seen.add(test.key.type)
             return None, mask
+        if not total:
+            return _NO_ROWS, _NO_ROWS
         offsets = np.zeros(len(rows_by_test) + 1, np.int64)
         np.cumsum([len(rows) for rows in rows_by_test], out=offsets[1:])
         merged, mask = np.empty(total, np.int64), np.empty(total, np.int64)
@@ -142,7 +147,7 @@ class SharedEngine:
             def encode(at: Ints) -> Codes:
                 return engine.scan.keys.encode([take_values(c, at) for c in columns])
 
-            key = _recode(key, rows, encode)
+            key = self._own_codes.translate(key, rows, encode, (block.known_keys[self.names], engine.renumberings))
             codes = len(engine.scan.keys)
         starts = block.starts if rows is None else block.starts.take(rows)
         ends = starts
@@ -150,6 +155,8 @@ class SharedEngine:
             ends = block.ends if rows is None else block.ends.take(rows)
         features = tuple(self._features(engine, block, rows, lasting=lasting))
         scanned = ScannedBatch(mask, key, starts, ends, features)
+        if len(mask) <= SLICE:
+            return engine.feed_scanned(scanned, codes), rows
         parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(mask), SLICE))
         pieces = [engine.feed_scanned(part, codes) for part in parts]
         return concat_deliveries(engine, pieces), rows
@@ -181,6 +188,33 @@ def _recode(block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Cal
     table[used] = encode(firsts[used] if rows is None else rows[firsts[used]])
     codes: Codes = table[block_codes]
     return codes
+
+
+class _OwnCodes:
+    """Translates the codes of keys in blocks into those of an engine; remembers the codes of earlier blocks."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros(0, np.int32)  # -1: not known yet; the last place is that of code -1
+        self._valid_for: tuple[object, int] | None = None
+
+    def translate(
+        self, codes: Codes, rows: Ints | None, encode: Callable[[Ints], Codes], valid_for: tuple[object, int]
+    ) -> Codes:
+        """Translates the codes of some rows; `valid_for` identifies both sets of codes."""
+        if valid_for != self._valid_for:
+            self._table, self._valid_for = np.zeros(0, np.int32), valid_for
+        most = int(codes.max(initial=-1))
+        if most + 1 >= len(self._table):
+            known, self._table = self._table[:-1], np.full(2 * most + 64, -1, np.int32)
+            self._table[: len(known)] = known
+        own: Codes = self._table[codes]
+        unknown = np.flatnonzero((own < 0) & (codes >= 0))
+        if len(unknown):
+            new = codes[unknown]
+            firsts = unknown if len(new) == 1 else unknown[(found := find_first_rows(new))[found >= 0]]
+            self._table[codes[firsts]] = encode(firsts if rows is None else rows[firsts])
+            own = self._table[codes]
+        return own
 
 
 def empty_matches(watcher: SharedEngine) -> Matches:
@@ -370,7 +404,7 @@ class SharedTableMatcher:
     def _block(self, watchers: list[SharedEngine], events: pa.Table) -> EventBlock:
         shape = self.queries[0].shape
         _, schema = shape.physical(self.queries[0].query)
-        return EventBlock(events, schema, shape.unit, count_uses(watchers))
+        return EventBlock(events, schema, shape.unit, count_uses(watchers), {})
 
     def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> frozenset[str]:
         """Returns the types of positive events that a block lacks."""

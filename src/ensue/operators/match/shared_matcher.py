@@ -17,12 +17,11 @@ from ensue.operators.match.shared_engine import (
     create_shared_engines,
     empty_matches,
     get_stored_part,
-    renumber_rows,
 )
-from ensue.operators.match.shared_scan import EventBlock
+from ensue.operators.match.shared_scan import EventBlock, KnownKeys
 from ensue.projection.match_ids import RowHashes
 from ensue.runtime.compiled_query import CompiledQuery, build_result
-from ensue.runtime.event_buffer import FEW, MIN_COMPACT_ROWS, EventBuffer, find_positions
+from ensue.runtime.event_buffer import FEW, MIN_COMPACT_ROWS, EventBuffer
 from ensue.runtime.spill.spilled_keys import SPILLED, restore_unlimited
 from ensue.runtime.stage import StageInput
 from ensue.vector.arrow_numpy import Ints, sorted_unique
@@ -56,8 +55,7 @@ class EngineRows:
 
     def matches(self, matches: Matches) -> Matches:
         """Translates matches into rows of the stream."""
-        places = matches.map_rows(lambda rows: find_positions(self.own, rows))
-        return renumber_rows(places, self.rows)
+        return matches.map_rows(lambda own: np.where(own < 0, own, self.rows[np.searchsorted(self.own, own)]))
 
 
 class SharedMatcher:
@@ -70,13 +68,13 @@ class SharedMatcher:
         self.rows = 0  # events fed so far
         self.store = EventBuffer(queries[0].shape)
         self._uses = count_uses(self.shared_engines)
+        self._keys: KnownKeys = {}  # which engines translate into their own codes
         self._empty: dict[int, pa.Table] = {}  # the empty result of a query
 
     def process(self, batch: StageInput) -> list[pa.Table]:
         events = batch.bare
-        matches = [empty_matches(w) for w in self.shared_engines]
+        matches = self._feed_engines(events) if events.num_rows else [empty_matches(w) for w in self.shared_engines]
         if events.num_rows:
-            matches = self._feed_engines(events)
             members = None
             if events.num_rows > FEW:
                 members = [numbers.rows for numbers in self.numbers]
@@ -90,7 +88,7 @@ class SharedMatcher:
 
     def _feed_engines(self, events: pa.Table) -> list[Matches]:
         _, schema = self.queries[0].physical
-        block = EventBlock(events, schema, self.queries[0].shape.unit, self._uses.copy())
+        block = EventBlock(events, schema, self.queries[0].shape.unit, self._uses.copy(), self._keys)
         pairs = zip(self.shared_engines, self.numbers, strict=True)
         return [self._feed_engine(watcher, numbers, block) for watcher, numbers in pairs]
 

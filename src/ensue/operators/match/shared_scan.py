@@ -8,6 +8,8 @@ query that uses them has read them.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +30,14 @@ from ensue.vector.column_values import Refused, Vector
 from ensue.vector.key_codes import KeyCodes, TypeNames
 
 Codes = npt.NDArray[np.int32]
+KnownKeys = dict[tuple[str, ...], KeyCodes]  # the codes of keys in earlier blocks, by columns
+MANY_KEYS = 1 << 14  # keys of earlier blocks from which on a block begins anew
 
 
-@dataclass(frozen=True, slots=True)
-class RoleKey:
+_find_names = lru_cache(maxsize=256)(TypeNames)
+
+
+class RoleKey(NamedTuple):
     """Identifies the events that can play a role: a type and the conditions on one event."""
 
     type: Types
@@ -84,7 +90,8 @@ def build_tests(program: Program) -> Iterator[RoleTest]:
 class EventBlock:
     """Events in stream order, with the values that queries share."""
 
-    def __init__(self, events: pa.Table, schema: Schema, unit: Unit, uses: ScanUses) -> None:
+    def __init__(self, events: pa.Table, schema: Schema, unit: Unit, uses: ScanUses, known_keys: KnownKeys) -> None:
+        self.known_keys = known_keys
         self.events = events
         self.count = events.num_rows
         self.schema = schema
@@ -121,8 +128,8 @@ class EventBlock:
     @cached_property
     def _rows_by_type(self) -> dict[str, Ints]:
         assert self.schema.type_column is not None
-        names = list(self.uses.types)
-        shifted = TypeNames(names).find(self.events.column(self.schema.type_column)) + 1
+        names = tuple(self.uses.types)
+        shifted = _find_names(names).find(self.events.column(self.schema.type_column)) + 1
         if len(names) < 1 << 16:
             shifted = shifted.astype(np.uint16)  # sorted by radix
         order = np.argsort(shifted, kind="stable")
@@ -131,10 +138,12 @@ class EventBlock:
 
     def rows_of_type(self, types: Types) -> Ints | None:
         """Returns the ascending rows of a type, or of one of several; None means all rows."""
-        if not self.schema.typed or types == ANY:
+        if not self.schema.typed:
             return None
         if isinstance(types, str):
             return self._rows_by_type[types]
+        if types == ANY:
+            return None
         if types not in self._rows_of:
             found = [self._rows_by_type[name] for name in types.names]
             self._rows_of[types] = np.sort(np.concatenate(found))
@@ -201,10 +210,12 @@ class EventBlock:
         return self._of_type[key]
 
     def keys(self, names: tuple[str, ...]) -> tuple[Codes, int]:
-        """Returns the codes of a key in this block (-1 for NULL), and the number of codes."""
+        """Returns the codes of a key in this block and earlier ones (-1 for NULL), and the number of codes."""
         if names not in self._keys:
             if names:
-                known = KeyCodes()
+                known = self.known_keys.get(names)
+                if known is None or known.known > MANY_KEYS:
+                    known = self.known_keys[names] = KeyCodes()
                 codes = known.encode([self.events.column(n) for n in names])
                 self._keys[names] = codes, len(known)
             else:

@@ -1,7 +1,8 @@
 """Parses SQL queries with MATCH_RECOGNIZE clauses: the clauses, and the parts around them that an engine runs."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from sqlglot import TokenType, exp
 from sqlglot.tokenizer_core import Token
@@ -40,11 +41,21 @@ def parse_sql(
     ('PATTERN (A)', 'm')
     """
     try:
+        if not parameters.values:
+            query = _read_without_values(text, dialect, parameters.how)
+            if not query.has_subqueries or run_subquery is None:
+                return query
         return _StatementReader(text, dialect, parameters, run_subquery).read()
     except QueryError as error:
         raise error.at(None, text) from None
 
 
+@lru_cache(maxsize=64)
+def _read_without_values(text: str, dialect: Dialect, how: Callable[[str], str]) -> SqlQuery:
+    return _StatementReader(text, dialect, Parameters({}, how)).read()
+
+
+@lru_cache(maxsize=64)
 def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str, ...]:
     """Returns the names of the tables that a query reads, in its clauses too; some may be named queries.
 

@@ -147,6 +147,7 @@ class SqlQuery:
     mixed_case: bool = False  # some of them are spelled in two ways
     only: MatchClause | None = None  # the query is SELECT * of this clause and nothing else
     places: tuple[ParameterPosition, ...] = ()  # of its parameters
+    has_subqueries: bool = False  # inside of clauses
     parameters: Parameters = field(default=NO_PARAMETERS, compare=False, repr=False)
     tree: "exp.Expr | None" = field(default=None, compare=False, repr=False)  # with a table for each clause
 

@@ -236,8 +236,7 @@ class RunsState(InstanceState[RunsKernel]):
         return ends
 
     def next_timer(self) -> float | None:
-        waiting = self._live_runs(waiting=True) if self._deadlines else np.zeros(0, np.int64)
-        if not len(waiting):
+        if not self._deadlines or not len(waiting := self._live_runs(waiting=True)):
             return None
         over: list[float] = [self._times(n)[waiting].min().item() + length for n, length in self._deadlines]
         return min(over)
