@@ -134,11 +134,41 @@ def test_several_random_queries_find_the_same(round, small_parts, interpreted, m
                 match(events, text, 2, **options)
                 queries += [text] if alone.total() > before else []
         one = match(events, queries, 1, **options)
-        for threads in (2, 7):
+        for threads in (2, 20):  # a thread for each query, or for some keys
             found = match(events, queries, threads, **options)
             for name, table in one.items():
                 assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
-    assert together.total() > len(of_round(round, EACH // 2))
+    assert together.total() > len(of_round(round, EACH // 2)) // 2
+
+
+@pytest.mark.filterwarnings("ignore")  # types that do not occur
+@pytest.mark.parametrize("block", [5, 1_000])
+def test_several_random_queries_without_a_common_key_find_the_same(block, small_parts, interpreted, monkeypatch):
+    monkeypatch.setattr(shared_engine, "BLOCK", block)
+    tasks, run = [], shared_engine.run_in_threads
+
+    def note(some, threads, *arguments):
+        tasks.append((len(some), threads))
+        return run(some, threads, *arguments)
+
+    monkeypatch.setattr(shared_engine, "run_in_threads", note)
+    for seed in range(EACH // 4):
+        random = Random(seed)
+        nature = random_nature(random)
+        events = random_events(random, random.randint(8, 14), nature)
+        options, queries = {"time": nature.columns, "type": "type"}, ["SEQ(A a, B b) RETURN COUNT(*)"]
+        for _ in range(6):
+            text = random.choice(WRITERS)(random, nature)
+            with suppress(QueryError, EventError, LimitError):
+                match(events, text, 1, **options)
+                queries.append(text)
+        one = match(events, queries, 1, **options)
+        tasks.clear()
+        found = match(events, queries, 2, **options)
+        for name, table in one.items():
+            assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
+        if len(queries) > 1:
+            assert max(tasks) > (1, 1)
 
 
 @pytest.mark.parametrize("least", [2, 8])

@@ -1,5 +1,6 @@
 """The scan computes role masks, key codes and features of a batch of events for the kernel."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,10 +43,31 @@ class ScannedBatch:
         )
         return ScannedBatch(self.mask[where], self.key[where], self.starts[where], self.ends[where], features)
 
+    def take(self, rows: npt.NDArray[np.int64]) -> "ScannedBatch":
+        """Some events of the batch."""
+        features = tuple(
+            Vector(f.kind, np.take(f.values, rows), None if f.valid is None else f.valid[rows]) for f in self.features
+        )
+        starts = np.take(self.starts, rows)
+        ends = starts if self.ends is self.starts else np.take(self.ends, rows)
+        return ScannedBatch(np.take(self.mask, rows), np.take(self.key, rows), starts, ends, features)
+
     def arrays(self, nullable: bool) -> list[Array]:
         """The event arrays in the order of the kernel's parameters."""
         arrays: list[Array] = [self.mask, self.key, self.starts, self.ends]
         return arrays + [a for feature in self.features for a in to_arrays(feature, nullable)]
+
+
+def concat_scanned(batches: Sequence[ScannedBatch]) -> ScannedBatch:
+    """Batches as one."""
+    features = []
+    for pieces in zip(*(batch.features for batch in batches), strict=True):
+        valid = None
+        if any(piece.valid is not None for piece in pieces):
+            valid = np.concatenate([to_arrays(piece, nullable=True)[1] for piece in pieces])
+        features.append(Vector(pieces[0].kind, np.concatenate([piece.values for piece in pieces]), valid))
+    names = ("mask", "key", "starts", "ends")
+    return ScannedBatch(*(np.concatenate([getattr(b, n) for b in batches]) for n in names), tuple(features))
 
 
 def to_arrays(feature: Vector, nullable: bool) -> list[Array]:
@@ -124,7 +146,7 @@ class Scan:
         program, schema, count = self.program, self.program.schema, len(mask)
         features = tuple(self._feature(f, lookup, count) for f in program.features)
         starts = self._time(lookup(FieldRef("", schema.start)))
-        ends = self._time(lookup(FieldRef("", schema.end)))
+        ends = starts if schema.start == schema.end else self._time(lookup(FieldRef("", schema.end)))
         if program.counted:
             self.counts.batch(starts, ends, key)
         return ScannedBatch(mask, key, starts, ends, features)

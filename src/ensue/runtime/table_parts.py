@@ -1,7 +1,9 @@
 """The parts of a table that threads match: groups of events by the hash of their key, that fit into a cache."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ensue.engine.interrupts import run_in_threads
+from ensue.engine.program import Program
+from ensue.engine.scan import Scan
 from ensue.kernels.row_search import group_rows
 from ensue.projection.match_ids import hash_column
 from ensue.vector.arrow_numpy import Ints, to_single_array
@@ -20,6 +24,29 @@ PART = 1 << 17  # events matched at a time, about
 LEAST = 1 << 15  # the same, if there are more threads
 MOST_PARTS = 64
 SAMPLE = 4_096  # texts that show whether few are different
+
+
+class ScanPool:
+    """Scans of a program that threads take in turns."""
+
+    def __init__(self, program: Program, threads: int) -> None:
+        self._scans: SimpleQueue[Scan] = SimpleQueue()
+        for _ in range(threads):
+            self._scans.put(Scan(program))
+
+    @contextmanager
+    def lend(self) -> Iterator[Scan]:
+        """Lends a scan to this thread."""
+        scan = self._scans.get()
+        try:
+            yield scan
+        finally:  # others wait for it, even if this thread failed
+            self._scans.put(scan)
+
+
+def get_block_size(rows: int, threads: int) -> int:
+    """Returns how many events of a table are scanned at a time: each step costs several threads some waiting."""
+    return BLOCK if threads == 1 else max(BLOCK, -(-rows // (4 * threads)))
 
 
 def count_parts(rows: int, threads: int) -> int:

@@ -1,6 +1,7 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.cached import cached_property
-from ensue.errors import QueryError
+from ensue.errors import LimitError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.query import Query
 from ensue.ir.traits import is_interval_negation
@@ -130,10 +131,7 @@ class MatchOperator:
     def rows(self) -> Rows | None:
         if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
             return None
-        (query,) = self.prepared
-        # parts leave out irrelevant events themselves
-        sorted_too = query.planning.limits.thread_count < 2 or not can_match_in_parts(query)
-        return partial(find_relevant_rows, query, sorted_too=sorted_too)
+        return partial(find_relevant_rows, self.prepared[0])
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes(cast(QueriesTableMatcher, matcher).unseen)
@@ -282,8 +280,10 @@ class QueryTableMatcher:
             from ensue.operators.match.parallel_match import build_in_parallel, is_faster_in_parts, match_in_parallel
 
             if is_faster_in_parts(query, events):
-                matches, self.unseen = match_in_parallel(query, self._batch)
-                return [build_in_parallel(query, sort_by_time(query, matches, events), events)]
+                # one thread needs less memory, or names the event at which a limit is exceeded
+                with suppress(LimitError):
+                    pieces, self.unseen = match_in_parallel(query, self._batch)
+                    return [build_in_parallel(query, pieces, events)]
         engine = query.engine()
         pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
         matches = concat_deliveries(engine, [*pieces, engine.on_watermark(now)])

@@ -1,10 +1,14 @@
 """Engines that several queries share, and that share one scan of the events."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +21,7 @@ from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import SharedUsage
 from ensue.engine.reference_engine import find_used_columns
 from ensue.engine.scan import ScannedBatch
+from ensue.errors import LimitError
 from ensue.ir.canonical_form import canonical_form
 from ensue.ir.expression import Expr
 from ensue.ir.query import Query
@@ -128,20 +133,34 @@ class SharedEngine:
         count = merge_rows(together, offsets, bits, merged, mask)
         return merged[:count], mask[:count]
 
-    def process(self, block: EventBlock, *, lasting: bool) -> tuple[Matches, Ints | None]:
+    def process(
+        self, block: EventBlock, *, lasting: bool, lock: AbstractContextManager[Any] | None = None
+    ) -> tuple[Matches, Ints | None]:
         """Returns the matches that a block completes, and the rows that the engine got (None: all).
 
         The matches have the engine's row numbers. With `lasting` other blocks follow, so keys and
-        strings need codes of the engine.
+        strings need codes of the engine. Threads that share a block have a lock for it.
         """
         engine = self._scanning
         if engine is None:
             return self.engine.process(block.events), None
         if not self.needs_every_event and not any(map(block.has_type, self.types)):
             return empty_matches(self), _NO_ROWS
-        rows, mask = self.rows_in(block)
-        if not len(mask):
+        with lock or nullcontext():
+            rows, scanned, codes = self._scan(block, engine, lasting=lasting, copied=lock is not None)
+        if not len(scanned.mask):
             return empty_matches(self), rows
+        parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(scanned.mask), SLICE))
+        pieces = [engine.feed_scanned(part, codes) for part in parts]
+        return concat_deliveries(engine, pieces), rows
+
+    def _scan(
+        self, block: EventBlock, engine: Engine, *, lasting: bool, copied: bool
+    ) -> tuple[Ints | None, ScannedBatch, int]:
+        """Returns the relevant rows of a block (None: all), what the kernel reads of them, and the number of codes."""
+        rows, mask = self.rows_in(block)
+        if rows is None and copied:  # a block has one array for the masks of all queries
+            mask = mask.copy()
         key, codes = block.keys(self.names)
         key = key if rows is None else key.take(rows)
         if lasting and self.names:
@@ -157,10 +176,7 @@ class SharedEngine:
         if block.schema.intervals:
             ends = block.ends if rows is None else block.ends.take(rows)
         features = tuple(self._features(engine, block, rows, lasting=lasting))
-        scanned = ScannedBatch(mask, key, starts, ends, features)
-        parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(mask), SLICE))
-        pieces = [engine.feed_scanned(part, codes) for part in parts]
-        return concat_deliveries(engine, pieces), rows
+        return rows, ScannedBatch(mask, key, starts, ends, features), codes
 
     def _features(self, engine: Engine, block: EventBlock, rows: Ints | None, *, lasting: bool) -> Iterator[Vector]:
         for feature in engine.program.features:
@@ -244,6 +260,19 @@ LEAST = 1 << 17  # events of a part, in which each query has an engine of its ow
 MANY_MATCHES = 50_000  # whose result tables are built in several threads
 
 
+class SharedBytes(SharedUsage):
+    """What engines of different queries hold, whose matches are limited for each."""
+
+    def report(self, part: int, size: float, matches: int) -> tuple[float, int]:  # noqa: ARG002
+        return super().report(part, size, 0)
+
+
+def can_match_beside(query: CompiledQuery) -> bool:
+    """Whether threads may match other queries meanwhile: not with functions of the user, nor with limits on all."""
+    plan = query.plan
+    return not (isinstance(plan.structure, ReferencePlan) or query.planning.adaptive or plan.interpreted)
+
+
 class SharedTableMatcher:
     """Matches several queries over a table in one scan; the results are gathered from the table at the end."""
 
@@ -263,18 +292,70 @@ class SharedTableMatcher:
         assert self._batch is not None
         events = self._batch.events
         matches_of: dict[int, Matches] = {}
-        if has_many_events(events):
-            from ensue.operators.match.parallel_match import find_common_key
-
-            if keys := find_common_key(self.queries):
-                self._in_parts(keys, self._batch, matches_of)
-                return self._build_results(matches_of, events)
+        if has_many_events(events) and self.queries[0].planning.limits.thread_count > 1:
+            try:
+                if self._in_threads(self._batch, matches_of):
+                    return self._build_results(matches_of, events)
+            except LimitError:  # one thread needs less memory, or names the first query and event that exceed a limit
+                matches_of.clear()
         watchers = create_shared_engines(self.queries)
         if events.num_rows <= self.block:
             self.unseen = self._in_one_block(watchers, self._batch, matches_of)
         else:
             self._in_blocks(watchers, self._batch, matches_of)
         return self._build_results(matches_of, events)
+
+    def _in_threads(self, batch: StageInput, matches_of: dict[int, Matches]) -> bool:
+        """Runs the engines in several threads, each for a query or for some keys; returns whether that is possible."""
+        from ensue.operators.match.parallel_match import find_common_key
+
+        threads, watchers = self.queries[0].planning.limits.thread_count, create_shared_engines(self.queries)
+        if len(watchers) >= threads and all(map(can_match_beside, self.queries)):
+            if batch.events.num_rows <= self.block:
+                self._in_one_block_together(watchers, batch, matches_of, threads)
+            else:
+                self._in_blocks(watchers, batch, matches_of, threads)
+            return True
+        keys = find_common_key(self.queries)
+        if keys:
+            self._in_parts(keys, batch, matches_of)
+        return bool(keys)
+
+    def _in_one_block_together(
+        self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches], threads: int
+    ) -> None:
+        """Runs each engine in a thread; they take turns to read the values that they share."""
+        block, count = self._block(watchers, batch.events), len(watchers)
+
+        def read(key: tuple[str, ...] | None) -> frozenset[str]:
+            if key is None:
+                return self._missing_types(watchers, block)
+            block.keys(key)
+            return frozenset()
+
+        names = dict.fromkeys(watcher.names for watcher in watchers)
+        self.unseen = frozenset().union(*run_in_threads([partial(read, key) for key in (None, *names)], threads))
+        lock, usage, left, done = Lock(), SharedBytes(), deque(enumerate(watchers)), 0
+        watchers.clear()
+
+        def match_next() -> tuple[list[int], Matches]:
+            number, watcher = left.popleft()  # frees its memory for the next one
+            assert isinstance(watcher.engine, Engine)
+            watcher.engine.room.shared = usage, number
+            fed, rows = watcher.process(block, lasting=False, lock=lock)
+            matches = concat_deliveries(watcher.engine, [fed, watcher.engine.on_watermark(math.inf)])
+            if rows is not None:
+                matches = renumber_rows(matches, rows)
+            usage.report(number, matches.nbytes, 0)
+            return watcher.members, matches
+
+        def report(_: int) -> None:
+            nonlocal done
+            done += 1
+            batch.report(batch.events.num_rows * done // count)
+
+        for members, matches in run_in_threads([match_next] * count, threads, report):
+            matches_of.update(dict.fromkeys(members, matches))
 
     def _in_one_block(
         self,
@@ -353,21 +434,26 @@ class SharedTableMatcher:
         for number, query in enumerate(self.queries):
             matches_of[number] = merge_parts([found[number] for found, _ in parts], query.program.source.output)
 
-    def _in_blocks(self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches]) -> None:
+    def _in_blocks(
+        self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches], threads: int = 1
+    ) -> None:
         pieces: list[list[Matches]] = [[] for _ in watchers]
         numbers: list[list[Ints]] = [[] for _ in watchers]
         held = [0] * len(watchers)
         unseen: list[frozenset[str]] = []
-        done = 0
+        done, lock = 0, Lock()
+
+        def feed(k: int, block: EventBlock) -> None:
+            watchers[k].engine.set_foreign_memory(sum(held) - held[k])
+            fed, rows = watchers[k].process(block, lasting=True, lock=lock if threads > 1 else None)
+            pieces[k].append(fed)
+            held[k] += fed.nbytes
+            numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
+
         for part in batch.slices(self.block):
             block = self._block(watchers, part.events)
             unseen.append(self._missing_types(watchers, block))
-            for k, watcher in enumerate(watchers):
-                watcher.engine.set_foreign_memory(sum(held) - held[k])
-                fed, rows = watcher.process(block, lasting=True)
-                pieces[k].append(fed)
-                held[k] += fed.nbytes
-                numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
+            run_in_threads([partial(feed, k, block) for k in range(len(watchers))], threads)
             done += block.count
         self.unseen = frozenset.intersection(*unseen)
         for k, watcher in enumerate(watchers):
@@ -396,7 +482,13 @@ class SharedTableMatcher:
         rows = numbers = np.flatnonzero(selected)
         if len(rows):
             numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
-        columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
+        many = sum(matches.count for matches in matches_of.values()) >= MANY_MATCHES
+        threads = self.queries[0].planning.limits.thread_count if many else 1
+
+        def gather(name: str) -> pa.Array:
+            return take_values(combine_column(events, name), rows)
+
+        columns = run_in_threads([partial(gather, name) for name in events.column_names], threads)
         known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
         hashes = RowHashes(known, end)
         places = np.zeros(events.num_rows, np.int64)
@@ -407,6 +499,4 @@ class SharedTableMatcher:
             matches = sort_by_time(prepared, renumber_rows(matches_of[number], places), known)
             return build_result(prepared, matches, known, hashes)
 
-        many = sum(matches.count for matches in matches_of.values()) >= MANY_MATCHES
-        threads = self.queries[0].planning.limits.thread_count if many else 1
         return run_in_threads([partial(build, number) for number in range(len(self.queries))], threads)
