@@ -15,6 +15,7 @@ from ensue.codegen import kernel_cache
 from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.operators.match import parallel_match, shared_engine
+from ensue.runtime import table_parts
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
@@ -181,7 +182,7 @@ def test_several_random_queries_without_a_common_key_find_the_same(block, small_
     ],
 )
 def test_events_that_no_query_of_several_reads_are_left_out(queries, least, small_parts, monkeypatch):
-    monkeypatch.setattr(shared_engine, "LEAST", least)
+    monkeypatch.setattr(table_parts, "LEAST", least)
     events = pa.concat_tables([make_events(), make_events(300, 40).set_column(1, "type", [["C"] * 300])])
     events = pa.table({**dict(zip(events.column_names, events.columns, strict=True)), "t": range(700)})
     with warnings.catch_warnings():

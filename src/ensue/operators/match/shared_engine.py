@@ -256,7 +256,6 @@ def count_uses(watchers: Sequence[SharedEngine]) -> ScanUses:
 # ---------------------------------------------------------------------------- complete tables
 
 BLOCK = 1 << 22  # events that are scanned at a time
-LEAST = 1 << 17  # events of a part, in which each query has an engine of its own
 MANY_MATCHES = 50_000  # whose result tables are built in several threads
 
 
@@ -386,20 +385,20 @@ class SharedTableMatcher:
     def _in_parts(self, keys: Sequence[str], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         """Runs the engines on groups of keys, in several threads."""
         from ensue.operators.match.parallel_match import merge_parts
-        from ensue.runtime.table_parts import MOST_PARTS, encode_texts, group_rows_by_key, round_down
+        from ensue.runtime.table_parts import count_large_parts, encode_texts, find_types, group_rows_by_key
 
         _, schema = self.queries[0].physical
         read = set.union(*(set(find_used_columns(query.physical[0], schema)) for query in self.queries))
         columns = [name for name in batch.events.column_names if name in read]
         threads = self.queries[0].planning.limits.thread_count
-        count = round_down(min(4 * threads, batch.events.num_rows // LEAST), MOST_PARTS)
+        count = count_large_parts(batch.events.num_rows, threads)
         known = create_shared_engines(self.queries)
         texts = encode_texts(batch.events.select(columns), keys, threads)
         roles = [role for watcher in known for role in watcher.prepared.plan.roles]
         every = any(watcher.needs_every_event for watcher in known) or any(role.type == ANY for role in roles)
         names = {name for role in roles for name in get_type_names(role.type)}
-        wanted = None if every or schema.type_column is None else (schema.type_column, names)
-        groups = group_rows_by_key(texts, keys, count, threads, wanted)
+        relevant = None if every or schema.type_column is None else find_types(schema.type_column, names)
+        groups = group_rows_by_key(texts, keys, count, threads, relevant)
         usages = {watcher.members[0]: SharedUsage() for watcher in known}
         finished = SharedUsage()  # of the matches of all queries
 
