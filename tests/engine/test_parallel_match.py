@@ -16,6 +16,8 @@ from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.operators.match import parallel_match, shared_engine
 from ensue.runtime import table_parts
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
@@ -153,7 +155,7 @@ def test_several_random_queries_without_a_common_key_find_the_same(block, small_
         return run(some, threads, *arguments)
 
     monkeypatch.setattr(shared_engine, "run_in_threads", note)
-    for seed in range(EACH // 4):
+    for seed in range(EACH // 12):
         random = Random(seed)
         nature = random_nature(random)
         events = random_events(random, random.randint(8, 14), nature)
@@ -275,6 +277,29 @@ def test_limits_hold_for_all_threads_together(small_parts):
             ensue.match(events, PAIRS, options=ensue.Limits(threads=threads, max_matches=count - 1), **TIMED)
         with pytest.raises(LimitError, match="needs"):
             ensue.match(events, PAIRS, options=ensue.Limits(threads=threads, memory=1_000), **TIMED)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [PAIRS, "SEQ(A a, B b) WITHIN 50", [PAIRS, "SEQ(B a, A b) WHERE [k] WITHIN 50"], ["SEQ(A a)", "SEQ(A a, B b)"]],
+)
+def test_a_limit_has_the_error_of_one_thread(query, small_parts):
+    for limit in ({"max_matches": 20}, {"memory": 100_000}, {"memory": 1_000}):
+        errors = set()
+        for threads in (1, 2, 7):
+            with pytest.raises(LimitError) as error:
+                ensue.match(make_events(2_000), query, options=ensue.Limits(threads=threads, **limit), **TIMED)
+            errors.add(str(error.value))
+        assert len(errors) == 1
+
+
+def test_a_scan_that_failed_is_lent_again():
+    shape = create_schema(make_events().schema, time="t", type="type", order=None)
+    pool = table_parts.ScanPool(compile_query(ensue.parse(PAIRS), shape).program, 1)
+    with pytest.raises(ValueError, match="no"), pool.lend():
+        raise ValueError("no")
+    with pool.lend() as scan:
+        assert len(scan.get_roles(make_events())) == 400
 
 
 def test_progress_ends_with_all_events(small_parts):

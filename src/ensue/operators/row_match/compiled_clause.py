@@ -17,6 +17,7 @@ from ensue.errors import EventError, LimitError, QueryError, SkipError
 from ensue.ir.canonical_form import canonical_form, compute_fingerprint
 from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import ROW, PartitionAnchor, PartitionKey, RowPatternQuery, RowSortKey, iterate_terms
+from ensue.kernels.row_search import Masks
 from ensue.options import Limits
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import MATCH_ID, RowMatchIds, RowPatternProjection
@@ -72,8 +73,10 @@ class CompiledClause:
             return self._match(partitions)
         table, size = partitions.table, get_block_size(events.num_rows, threads)
         blocks = [Partitions(table.slice(at, size), None, NO_BOUNDS) for at in range(0, table.num_rows, size)]
-        masks = run_in_threads([partial(compute_row_masks, self.plan, block) for block in blocks], threads)
-        partitions = replace(partitions, row_masks=np.concatenate(masks))
+        masks: Masks = np.concatenate(
+            run_in_threads([partial(compute_row_masks, self.plan, block) for block in blocks], threads)
+        )
+        partitions = replace(partitions, row_masks=masks)
 
         def match_part(begin: int, end: int) -> pa.Table:
             return self._match(partitions.select(begin, end))
