@@ -122,7 +122,8 @@ def test_random_queries_find_the_same_in_slices_of_time(round, small_parts, inte
 @pytest.mark.filterwarnings("ignore")  # types that do not occur
 @pytest.mark.parametrize("round", some(1, 8))
 def test_several_random_queries_find_the_same(round, small_parts, interpreted, monkeypatch):
-    alone, together = (count_calls(monkeypatch, name) for name in ("match_in_parallel", "find_common_key"))
+    alone, together, run = count_calls(monkeypatch, "match_in_parallel"), [], shared_engine.SharedTableMatcher._in_parts
+    monkeypatch.setattr(shared_engine.SharedTableMatcher, "_in_parts", lambda *some: together.append(1) or run(*some))
     for seed in of_round(round, EACH // 2):
         random = Random(seed)
         nature = random_nature(random)
@@ -141,13 +142,12 @@ def test_several_random_queries_find_the_same(round, small_parts, interpreted, m
             found = match(events, queries, threads, **options)
             for name, table in one.items():
                 assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
-    assert together.total() > len(of_round(round, EACH // 2)) // 2
+    assert len(together) > len(of_round(round, EACH // 2)) // 2
 
 
 @pytest.mark.filterwarnings("ignore")  # types that do not occur
-@pytest.mark.parametrize("block", [5, 1_000])
-def test_several_random_queries_without_a_common_key_find_the_same(block, small_parts, interpreted, monkeypatch):
-    monkeypatch.setattr(shared_engine, "BLOCK", block)
+def test_several_random_queries_without_a_common_key_find_the_same(small_parts, interpreted, monkeypatch):
+    alone = count_calls(monkeypatch, "match_in_parallel")
     tasks, run = [], shared_engine.run_in_threads
 
     def note(some, threads, *arguments):
@@ -161,17 +161,15 @@ def test_several_random_queries_without_a_common_key_find_the_same(block, small_
         events = random_events(random, random.randint(8, 14), nature)
         options, queries = {"time": nature.columns, "type": "type"}, ["SEQ(A a, B b) RETURN COUNT(*)"]
         for _ in range(6):
-            text = random.choice(WRITERS)(random, nature)
+            text, before = random.choice(WRITERS)(random, nature), alone.total()
             with suppress(QueryError, EventError, LimitError):
-                match(events, text, 1, **options)
-                queries.append(text)
+                match(events, text, 2, **options)
+                queries += [text] if alone.total() > before else []
         one = match(events, queries, 1, **options)
-        tasks.clear()
         found = match(events, queries, 2, **options)
         for name, table in one.items():
             assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
-        if len(queries) > 1:
-            assert max(tasks) > (1, 1)
+    assert any(count > 1 and threads == 2 for count, threads in tasks)
 
 
 @pytest.mark.parametrize("least", [2, 8])
@@ -294,7 +292,7 @@ def test_a_limit_has_the_error_of_one_thread(query, small_parts):
 
 
 def test_a_scan_that_failed_is_lent_again():
-    shape = create_schema(make_events().schema, time="t", type="type", order=None)
+    shape = create_schema(make_events().schema, time="t", type="type", order=())
     pool = table_parts.ScanPool(compile_query(ensue.parse(PAIRS), shape).program, 1)
     with pytest.raises(ValueError, match="no"), pool.lend():
         raise ValueError("no")

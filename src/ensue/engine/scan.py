@@ -1,6 +1,5 @@
 """The scan computes role masks, key codes and features of a batch of events for the kernel."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,18 +55,6 @@ class ScannedBatch:
         """The event arrays in the order of the kernel's parameters."""
         arrays: list[Array] = [self.mask, self.key, self.starts, self.ends]
         return arrays + [a for feature in self.features for a in to_arrays(feature, nullable)]
-
-
-def concat_scanned(batches: Sequence[ScannedBatch]) -> ScannedBatch:
-    """Batches as one."""
-    features = []
-    for pieces in zip(*(batch.features for batch in batches), strict=True):
-        valid = None
-        if any(piece.valid is not None for piece in pieces):
-            valid = np.concatenate([to_arrays(piece, nullable=True)[1] for piece in pieces])
-        features.append(Vector(pieces[0].kind, np.concatenate([piece.values for piece in pieces]), valid))
-    names = ("mask", "key", "starts", "ends")
-    return ScannedBatch(*(np.concatenate([getattr(b, n) for b in batches]) for n in names), tuple(features))
 
 
 def to_arrays(feature: Vector, nullable: bool) -> list[Array]:

@@ -20,21 +20,14 @@ from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import SharedUsage
-from ensue.engine.scan import Scan, ScannedBatch, concat_scanned
+from ensue.engine.scan import Scan, ScannedBatch
 from ensue.ir.selection import CONTIGUOUS
 from ensue.ir.traits import get_parts, is_event, is_list, is_sequence
 from ensue.ir.traversal import iterate_operator_calls
 from ensue.kernels import sorting
 from ensue.projection.match_ids import get_event_times
 from ensue.runtime import table_parts
-from ensue.runtime.compiled_query import (
-    CompiledQuery,
-    build_result,
-    can_match_in_parts,
-    check_result_size,
-    find_unseen_types,
-    sort_by_time,
-)
+from ensue.runtime.compiled_query import CompiledQuery, build_result, check_result_size, find_unseen_types, sort_by_time
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Ints, as_read_only
@@ -73,15 +66,6 @@ def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[list[Mat
     return _ParallelMatch(query, batch).run()
 
 
-def find_common_key(queries: Sequence[CompiledQuery]) -> tuple[str, ...]:
-    """The columns in which the events of each match of each query are equal, if all queries can be matched in parts."""
-    limits = queries[0].planning.limits
-    if limits.thread_count < 2 or not all(map(can_match_in_parts, queries)):
-        return ()
-    keys = [{e.field_name for e in query.plan.query.equivalence} for query in queries]
-    return tuple(sorted(set.intersection(*keys)))
-
-
 def can_match_in_slices(query: CompiledQuery) -> bool:
     """Whether the matches that begin with an event depend only on it and on the later events of its window."""
     plan, pattern, limits = query.plan.query, query.plan.query.pattern, query.planning.limits
@@ -108,9 +92,6 @@ class _Selection:
     seen: int  # bits of roles whose types occur
     codes: Codes | None  # of their keys, dense or those of this block; None: there are too many different keys
     keys: pa.Table  # of each code
-
-    def take(self, block: pa.Table) -> pa.Table:
-        return block if self.rows is None else take_rows(block, self.rows)
 
     @property
     def table_rows(self) -> Ints:
@@ -187,16 +168,14 @@ class _ParallelMatch:
         if self.dense is not None:
             codes = self.dense.encode(keys)
             return _Selection(begin, rows, mask, seen, codes if rows is None else codes[rows], keys)
-        few = keys.slice(0, SAMPLE) if every or rows is None else take_rows(keys, rows[:SAMPLE])
-        if 4 * len(_encode(few)[1]) > SAMPLE:
+        own = keys if every or rows is None else take_rows(keys, rows)
+        if 4 * len(_encode(own.slice(0, SAMPLE))[1]) > SAMPLE:
             if rows is None and not self.needs_every_event:
                 mask, rows = _drop_irrelevant(mask)
             return _Selection(begin, rows, mask, seen, None, keys)
-        if every or rows is None:
-            codes, firsts = _encode(keys)
-            return _Selection(begin, rows, mask, seen, codes if rows is None else codes[rows], take_rows(keys, firsts))
-        codes, firsts = _encode(take_rows(keys, rows))
-        return _Selection(begin, rows, mask, seen, codes, take_rows(keys, rows[firsts]))
+        codes, firsts = _encode(own)
+        own_codes = codes[rows] if every and rows is not None else codes
+        return _Selection(begin, rows, mask, seen, own_codes, take_rows(own, firsts))
 
     def _merge_codes(self, selections: Sequence[_Selection]) -> tuple[Sequence[Codes | None], float]:
         """The common code of each code of a block, and their number, if the keys of all blocks have codes."""
@@ -220,15 +199,14 @@ class _ParallelMatch:
         codes: Codes = np.append(table, np.int32(-1))[selection.codes]
         return codes
 
-    # ---------------------------------------------------------------- engines that read the same events
-
     def _share(
         self, selections: Sequence[_Selection], tables: Sequence[Codes | None], known: int
     ) -> Sequence[Callable[[], Matches]]:
         """The tasks of engines that read the same events: each takes some of the keys, or a slice of time."""
 
         def scan(selection: _Selection, table: Codes | None) -> ScannedBatch:
-            events = selection.take(self.events.slice(selection.begin, self.size).select(self.read))
+            events = self.events.slice(selection.begin, self.size).select(self.read)
+            events = events if selection.rows is None else take_rows(events, selection.rows)
             key = self._find_codes(selection, table) if self.keys else np.zeros(len(selection.mask), np.int32)
             with self.scans.lend() as lent:
                 return lent.scan_known(events, selection.mask, key)
@@ -239,9 +217,8 @@ class _ParallelMatch:
         if any(selection.rows is not None for selection, _ in pairs):
             rows = np.concatenate([selection.table_rows for selection, _ in pairs])
         if scanned and not self.keys and can_match_in_slices(self.query):
-            every = concat_scanned(scanned)
-            cuts = self._cut_slices(every.ends)
-            return [partial(self._match_slice, every, rows, part, cut) for part, cut in enumerate(cuts)]
+            cuts = self._cut_slices(np.concatenate([batch.ends for batch in scanned]))
+            return [partial(self._match_slice, scanned, rows, part, cut) for part, cut in enumerate(cuts)]
         count = sum(len(batch.mask) for batch in scanned)
         parts = max(1, min(self.threads, known if self.keys else 1, count // table_parts.LEAST))
         part_of = np.arange(known, dtype=np.int32) % np.int32(parts)
@@ -272,9 +249,8 @@ class _ParallelMatch:
             some = batch
             if parts > 1:
                 chosen = np.empty(len(batch.mask), np.int64)
-                count = sorting.select_part(
-                    batch.mask, batch.key, part_of, part, self.needs_every_event, chosen
-                )  # fmt: skip
+                every = self.needs_every_event
+                count = sorting.select_part(batch.mask, batch.key, part_of, part, every, chosen)
                 some = batch.take(chosen[:count])
                 own.append(chosen[:count] + begin)
             if len(some.mask):
@@ -283,10 +259,17 @@ class _ParallelMatch:
         matches = self._finish(engine, pieces, part, np.concatenate(own) if own else None)
         return matches if rows is None else _move(matches, rows)
 
-    def _match_slice(self, every: ScannedBatch, rows: Ints | None, part: int, cut: tuple[int, int, int]) -> Matches:
+    def _match_slice(
+        self, scanned: Sequence[ScannedBatch], rows: Ints | None, part: int, cut: tuple[int, int, int]
+    ) -> Matches:
         """Match a slice of time; matches that begin after its own end belong to other slices."""
-        (begin, own, end), engine = cut, self._create_engine(part)
-        matches = self._finish(engine, [engine.feed_scanned(every.part(begin, end), 1)], part, None)
+        (begin, own, end), engine, pieces, at = cut, self._create_engine(part), [], 0
+        for batch in scanned:
+            some = batch.part(max(0, begin - at), max(0, end - at))
+            at += len(batch.mask)
+            if len(some.mask):
+                pieces.append(engine.feed_scanned(some, 1))
+        matches = self._finish(engine, pieces, part, None)
         if matches.count:
             matches = matches.where(matches.ends()[0] < own - begin)
         return _move(matches, np.arange(begin, end) if rows is None else rows[begin:end])
@@ -303,8 +286,6 @@ class _ParallelMatch:
         matches = concat_matches([piece for piece in pieces if piece.count], engine.output)
         self.usage.report(part, matches.nbytes, matches.number)
         return matches if rows is None else _move(matches, rows)
-
-    # ---------------------------------------------------------------- events in groups
 
     def _group(self, selection: _Selection, table: Codes | None, parts: int) -> _GroupedEvents:
         """Group the selected events by their key."""

@@ -31,7 +31,14 @@ from ensue.operators.match.shared_scan import Codes, EventBlock, RoleTest, ScanU
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.planner.predicate_order import get_state_layout
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
-from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
+from ensue.runtime.compiled_query import (
+    CompiledQuery,
+    build_result,
+    can_match_in_parts,
+    concat_deliveries,
+    has_many_events,
+    sort_by_time,
+)
 from ensue.runtime.stage import StageInput
 from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
@@ -266,12 +273,6 @@ class SharedBytes(SharedUsage):
         return super().report(part, size, 0)
 
 
-def can_match_beside(query: CompiledQuery) -> bool:
-    """Whether threads may match other queries meanwhile: not with functions of the user, nor with limits on all."""
-    plan = query.plan
-    return not (isinstance(plan.structure, ReferencePlan) or query.planning.adaptive or plan.interpreted)
-
-
 class SharedTableMatcher:
     """Matches several queries over a table in one scan; the results are gathered from the table at the end."""
 
@@ -291,9 +292,10 @@ class SharedTableMatcher:
         assert self._batch is not None
         events = self._batch.events
         matches_of: dict[int, Matches] = {}
-        if has_many_events(events) and self.queries[0].planning.limits.thread_count > 1:
+        threads = self.queries[0].planning.limits.thread_count
+        if threads > 1 and has_many_events(events) and all(map(can_match_in_parts, self.queries)):
             try:
-                if self._in_threads(self._batch, matches_of):
+                if self._in_threads(self._batch, matches_of, threads):
                     return self._build_results(matches_of, events)
             except LimitError:  # one thread needs less memory, or names the first query and event that exceed a limit
                 matches_of.clear()
@@ -304,20 +306,15 @@ class SharedTableMatcher:
             self._in_blocks(watchers, self._batch, matches_of)
         return self._build_results(matches_of, events)
 
-    def _in_threads(self, batch: StageInput, matches_of: dict[int, Matches]) -> bool:
+    def _in_threads(self, batch: StageInput, matches_of: dict[int, Matches], threads: int) -> bool:
         """Runs the engines in several threads, each for a query or for some keys; returns whether that is possible."""
-        from ensue.operators.match.parallel_match import find_common_key
-
-        threads, watchers = self.queries[0].planning.limits.thread_count, create_shared_engines(self.queries)
-        if len(watchers) >= threads and all(map(can_match_beside, self.queries)):
-            if batch.events.num_rows <= self.block:
-                self._in_one_block_together(watchers, batch, matches_of, threads)
-            else:
-                self._in_blocks(watchers, batch, matches_of, threads)
+        watchers = create_shared_engines(self.queries)
+        if len(watchers) >= threads and batch.events.num_rows <= self.block:
+            self._in_one_block_together(watchers, batch, matches_of, threads)
             return True
-        keys = find_common_key(self.queries)
+        keys = set.intersection(*({e.field_name for e in query.plan.query.equivalence} for query in self.queries))
         if keys:
-            self._in_parts(keys, batch, matches_of)
+            self._in_parts(sorted(keys), batch, matches_of)
         return bool(keys)
 
     def _in_one_block_together(
@@ -325,15 +322,8 @@ class SharedTableMatcher:
     ) -> None:
         """Runs each engine in a thread; they take turns to read the values that they share."""
         block, count = self._block(watchers, batch.events), len(watchers)
-
-        def read(key: tuple[str, ...] | None) -> frozenset[str]:
-            if key is None:
-                return self._missing_types(watchers, block)
-            block.keys(key)
-            return frozenset()
-
-        names = dict.fromkeys(watcher.names for watcher in watchers)
-        self.unseen = frozenset().union(*run_in_threads([partial(read, key) for key in (None, *names)], threads))
+        run_in_threads([partial(block.keys, key) for key in {watcher.names: 0 for watcher in watchers}], threads)
+        self.unseen = self._missing_types(watchers, block)
         lock, usage, left, done = Lock(), SharedBytes(), deque(enumerate(watchers)), 0
         watchers.clear()
 
@@ -433,26 +423,21 @@ class SharedTableMatcher:
         for number, query in enumerate(self.queries):
             matches_of[number] = merge_parts([found[number] for found, _ in parts], query.program.source.output)
 
-    def _in_blocks(
-        self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches], threads: int = 1
-    ) -> None:
+    def _in_blocks(self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         pieces: list[list[Matches]] = [[] for _ in watchers]
         numbers: list[list[Ints]] = [[] for _ in watchers]
         held = [0] * len(watchers)
         unseen: list[frozenset[str]] = []
-        done, lock = 0, Lock()
-
-        def feed(k: int, block: EventBlock) -> None:
-            watchers[k].engine.set_foreign_memory(sum(held) - held[k])
-            fed, rows = watchers[k].process(block, lasting=True, lock=lock if threads > 1 else None)
-            pieces[k].append(fed)
-            held[k] += fed.nbytes
-            numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
-
+        done = 0
         for part in batch.slices(self.block):
             block = self._block(watchers, part.events)
             unseen.append(self._missing_types(watchers, block))
-            run_in_threads([partial(feed, k, block) for k in range(len(watchers))], threads)
+            for k, watcher in enumerate(watchers):
+                watcher.engine.set_foreign_memory(sum(held) - held[k])
+                fed, rows = watcher.process(block, lasting=True)
+                pieces[k].append(fed)
+                held[k] += fed.nbytes
+                numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
             done += block.count
         self.unseen = frozenset.intersection(*unseen)
         for k, watcher in enumerate(watchers):

@@ -3,9 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,6 @@ from ensue.operators.subscriptions.template_table import (
 from ensue.options import Limits
 from ensue.projection.match_ids import ORDINAL
 from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
-from ensue.runtime.compiled_query import has_many_events
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
@@ -89,7 +86,6 @@ FORMAT = 1
 VERSION = "__version"  # of the set that routed an event: later subscriptions ignore it
 VALUE_BYTES = 256  # approximate size of a value, with its share of lists and events
 SLICE = 1 << 16  # events that are routed and matched together
-Reached = tuple[Any, npt.NDArray[np.int32]]  # rows of events, and leaves of nodes and patterns
 FIRST_SLICE = 1 << 10  # its duration decides whether compiling pays off
 Ints = npt.NDArray[np.int64]
 
@@ -202,43 +198,23 @@ class SubscriptionMatcher:
     def process(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
         events, tables, done = batch.events, [], 0
-        ahead = has_many_events(events) and self.limits.thread_count > 1
-        for piece, reached in self._route_ahead(events) if ahead else ((p, None) for p in self._slices(events)):
-            tables.append(self._process_slice(piece, reached))
+        size = SLICE if self.rows else FIRST_SLICE
+        while done < events.num_rows:
+            piece = events.slice(done, size)
+            tables.append(self._process_slice(piece))
             done += piece.num_rows
             batch.report(done)
+            size = min(8 * size, SLICE)
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
-    def _slices(self, events: pa.Table) -> Iterator[pa.Table]:
-        size, done = SLICE if self.rows else FIRST_SLICE, 0
-        while done < events.num_rows:
-            yield events.slice(done, size)
-            done, size = done + size, min(8 * size, SLICE)
-
-    def _route(self, arrived: pa.Table) -> Reached:
-        return self.subscription_set.route(arrived.select(self.subscription_set.shape.arrow.names))
-
-    def _route_ahead(self, events: pa.Table) -> Iterator[tuple[pa.Table, Reached]]:
-        """Routes each slice in another thread, while the one before is matched."""
-        with ThreadPoolExecutor(1, "ensue") as pool:
-            routed: tuple[pa.Table, Future[Reached]] | None = None
-            for piece in self._slices(events):
-                following = piece, pool.submit(copy_context().run, self._route, piece)
-                if routed is not None:
-                    yield routed[0], routed[1].result()
-                routed = following
-            if routed is not None:
-                yield routed[0], routed[1].result()
-
-    def _process_slice(self, arrived: pa.Table, reached: Reached | None = None) -> pa.Table:
-        """Returns what a slice completes; `reached` are the leaves that its events reach, if they are known."""
+    def _process_slice(self, arrived: pa.Table) -> pa.Table:
         versions, ordinals = (
             np.asarray(arrived.column(name), np.int64) if name in arrived.column_names else None
             for name in (VERSION, ORDINAL)
         )
         versions = np.full(arrived.num_rows, self.version) if versions is None else versions
         events = arrived.select(self.subscription_set.shape.arrow.names)
-        rows, leaves = self._route(arrived) if reached is None else reached
+        rows, leaves = self.subscription_set.route(events)
         self._limit_network()
         first = self.rows
         self.rows += events.num_rows
