@@ -15,6 +15,9 @@ from ensue.codegen import kernel_cache
 from ensue.engine.interrupts import run_in_threads
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.operators.match import parallel_match, shared_engine
+from ensue.runtime import table_parts
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
@@ -119,7 +122,8 @@ def test_random_queries_find_the_same_in_slices_of_time(round, small_parts, inte
 @pytest.mark.filterwarnings("ignore")  # types that do not occur
 @pytest.mark.parametrize("round", some(1, 8))
 def test_several_random_queries_find_the_same(round, small_parts, interpreted, monkeypatch):
-    alone, together = (count_calls(monkeypatch, name) for name in ("match_in_parallel", "find_common_key"))
+    alone, together, run = count_calls(monkeypatch, "match_in_parallel"), [], shared_engine.SharedTableMatcher._in_parts
+    monkeypatch.setattr(shared_engine.SharedTableMatcher, "_in_parts", lambda *some: together.append(1) or run(*some))
     for seed in of_round(round, EACH // 2):
         random = Random(seed)
         nature = random_nature(random)
@@ -134,11 +138,38 @@ def test_several_random_queries_find_the_same(round, small_parts, interpreted, m
                 match(events, text, 2, **options)
                 queries += [text] if alone.total() > before else []
         one = match(events, queries, 1, **options)
-        for threads in (2, 7):
+        for threads in (2, 20):  # a thread for each query, or for some keys
             found = match(events, queries, threads, **options)
             for name, table in one.items():
                 assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
-    assert together.total() > len(of_round(round, EACH // 2))
+    assert len(together) > len(of_round(round, EACH // 2)) // 2
+
+
+@pytest.mark.filterwarnings("ignore")  # types that do not occur
+def test_several_random_queries_without_a_common_key_find_the_same(small_parts, interpreted, monkeypatch):
+    alone = count_calls(monkeypatch, "match_in_parallel")
+    tasks, run = [], shared_engine.run_in_threads
+
+    def note(some, threads, *arguments):
+        tasks.append((len(some), threads))
+        return run(some, threads, *arguments)
+
+    monkeypatch.setattr(shared_engine, "run_in_threads", note)
+    for seed in range(EACH // 12):
+        random = Random(seed)
+        nature = random_nature(random)
+        events = random_events(random, random.randint(8, 14), nature)
+        options, queries = {"time": nature.columns, "type": "type"}, ["SEQ(A a, B b) RETURN COUNT(*)"]
+        for _ in range(6):
+            text, before = random.choice(WRITERS)(random, nature), alone.total()
+            with suppress(QueryError, EventError, LimitError):
+                match(events, text, 2, **options)
+                queries += [text] if alone.total() > before else []
+        one = match(events, queries, 1, **options)
+        found = match(events, queries, 2, **options)
+        for name, table in one.items():
+            assert str(found[name].to_pylist()) == str(table.to_pylist()), (seed, queries)
+    assert any(count > 1 and threads == 2 for count, threads in tasks)
 
 
 @pytest.mark.parametrize("least", [2, 8])
@@ -151,7 +182,7 @@ def test_several_random_queries_find_the_same(round, small_parts, interpreted, m
     ],
 )
 def test_events_that_no_query_of_several_reads_are_left_out(queries, least, small_parts, monkeypatch):
-    monkeypatch.setattr(shared_engine, "LEAST", least)
+    monkeypatch.setattr(table_parts, "LEAST", least)
     events = pa.concat_tables([make_events(), make_events(300, 40).set_column(1, "type", [["C"] * 300])])
     events = pa.table({**dict(zip(events.column_names, events.columns, strict=True)), "t": range(700)})
     with warnings.catch_warnings():
@@ -244,6 +275,29 @@ def test_limits_hold_for_all_threads_together(small_parts):
             ensue.match(events, PAIRS, options=ensue.Limits(threads=threads, max_matches=count - 1), **TIMED)
         with pytest.raises(LimitError, match="needs"):
             ensue.match(events, PAIRS, options=ensue.Limits(threads=threads, memory=1_000), **TIMED)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [PAIRS, "SEQ(A a, B b) WITHIN 50", [PAIRS, "SEQ(B a, A b) WHERE [k] WITHIN 50"], ["SEQ(A a)", "SEQ(A a, B b)"]],
+)
+def test_a_limit_has_the_error_of_one_thread(query, small_parts):
+    for limit in ({"max_matches": 20}, {"memory": 100_000}, {"memory": 1_000}):
+        errors = set()
+        for threads in (1, 2, 7):
+            with pytest.raises(LimitError) as error:
+                ensue.match(make_events(2_000), query, options=ensue.Limits(threads=threads, **limit), **TIMED)
+            errors.add(str(error.value))
+        assert len(errors) == 1
+
+
+def test_a_scan_that_failed_is_lent_again():
+    shape = create_schema(make_events().schema, time="t", type="type", order=())
+    pool = table_parts.ScanPool(compile_query(ensue.parse(PAIRS), shape).program, 1)
+    with pytest.raises(ValueError, match="no"), pool.lend():
+        raise ValueError("no")
+    with pool.lend() as scan:
+        assert len(scan.get_roles(make_events())) == 400
 
 
 def test_progress_ends_with_all_events(small_parts):

@@ -86,7 +86,7 @@ def test_a_hierarchy_that_chooses_its_columns_is_matched_as_a_whole(split):
 
 def test_limits_hold_for_all_threads_together(split):
     events, text = readings(Random(1), 200), HIERARCHIES["one key"]
-    for threads in (1, 4, 7):
+    for threads in (1, 2, 7):
         limits = ensue.Limits(threads=threads, memory=1_000)
         with pytest.raises(LimitError, match="needs"):
             ensue.match(events, text, options=limits, **EVENTS)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import ensue
-from ensue.operators.match import parallel_match, shared_engine
+from ensue.operators.match import parallel_match
 from ensue.runtime import compiled_query, table_parts
 
 
@@ -13,7 +13,6 @@ def make_parts_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_query, "MANY_EVENTS", 1)
     for name, size in {"BLOCK": 8, "PART": 4, "LEAST": 2, "SAMPLE": 4}.items():
         monkeypatch.setattr(table_parts, name, size)
-    monkeypatch.setattr(shared_engine, "LEAST", 2)
     for name, size in {"SAMPLE": 4, "MIN_MATCHES": 1, "MOST_OVERLAP": 9}.items():
         monkeypatch.setattr(parallel_match, name, size)
 

@@ -43,6 +43,15 @@ class ScannedBatch:
         )
         return ScannedBatch(self.mask[where], self.key[where], self.starts[where], self.ends[where], features)
 
+    def take(self, rows: npt.NDArray[np.int64]) -> "ScannedBatch":
+        """Some events of the batch."""
+        features = tuple(
+            Vector(f.kind, np.take(f.values, rows), None if f.valid is None else f.valid[rows]) for f in self.features
+        )
+        starts = np.take(self.starts, rows)
+        ends = starts if self.ends is self.starts else np.take(self.ends, rows)
+        return ScannedBatch(np.take(self.mask, rows), np.take(self.key, rows), starts, ends, features)
+
     def arrays(self, nullable: bool) -> list[Array]:
         """The event arrays in the order of the kernel's parameters."""
         arrays: list[Array] = [self.mask, self.key, self.starts, self.ends]
@@ -132,7 +141,7 @@ class Scan:
         program, schema, count = self.program, self.program.schema, len(mask)
         features = tuple(self._feature(f, lookup, count) for f in program.features)
         starts = self._time(lookup(FieldRef("", schema.start)))
-        ends = self._time(lookup(FieldRef("", schema.end)))
+        ends = starts if schema.start == schema.end else self._time(lookup(FieldRef("", schema.end)))
         if program.counted:
             self.counts.batch(starts, ends, key)
         return ScannedBatch(mask, key, starts, ends, features)

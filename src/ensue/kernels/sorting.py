@@ -126,6 +126,19 @@ def group_rows(groups: Any, rows: Any, mask: Any, codes: Any, bounds: Ints, out:
 
 
 @kernel()
+def select_part(mask: Any, codes: Any, parts: Any, part: int, every: bool, rows: Ints) -> int:
+    """Writes the rows whose code is in a part, with a mask other than 0 unless `every`; returns their number.
+
+    `parts` has the part of each code, and that of -1 last.
+    """
+    count = 0
+    for row in range(len(mask)):
+        rows[count] = row
+        count += int((parts[codes[row]] == part) & (every | (mask[row] != 0)))
+    return count
+
+
+@kernel()
 def find_firsts(codes: Any, firsts: Ints) -> None:
     """Writes the first row of each code, where there is none yet; codes below 0 are left out."""
     for row in range(len(codes)):

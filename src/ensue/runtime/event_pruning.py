@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.engine import memory_budget
+from ensue.engine.interrupts import run_in_threads
 from ensue.engine.memory_budget import get_machine_memory
 from ensue.engine.scan import Scan
 from ensue.errors import LimitWarning
@@ -21,12 +23,12 @@ from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.planner.statistics import PlanEstimate, Statistics, format_number
 from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.table_parts import ScanPool, get_block_size
 from ensue.schema import ANY, get_type_names
 from ensue.traceback_filter import find_stacklevel
 
 MANY = 50_000  # events from which on pruning pays
 SOME, PIECES = 4_096, 8  # sampled events, and the number of slices they are taken from
-BLOCK = 1 << 17  # events scanned at once, so that they fit into the cache
 FEW, MOST = 0.25, 0.95  # maximum share of relevant events in a sorted or unsorted table
 
 
@@ -60,20 +62,25 @@ def can_prune_events(prepared: CompiledQuery) -> bool:
     )
 
 
-def find_relevant_rows(
-    prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sorted_too: bool = True
-) -> npt.NDArray[np.int64] | None:
+def find_relevant_rows(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> npt.NDArray[np.int64] | None:
     """The rows of relevant events; None: too many for pruning to pay."""
-    count = events.num_rows
-    if count < MANY or (in_order and not sorted_too):
+    count, threads = events.num_rows, prepared.planning.limits.thread_count
+    if count < MANY:
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
     sample = scan.get_roles(pa.concat_tables(pieces).combine_chunks())
     if np.count_nonzero(sample) > (FEW if in_order else MOST) * len(sample):
         return None
-    rows = [np.flatnonzero(scan.get_roles(events.slice(begin, BLOCK)) != 0) + begin for begin in range(0, count, BLOCK)]
-    return np.concatenate(rows)
+    if prepared.plan.interpreted:  # functions of the user, which may not be made for threads
+        threads = 1
+    size, scans = get_block_size(count, threads), ScanPool(prepared.program, threads)
+
+    def select(begin: int) -> npt.NDArray[np.int64]:
+        with scans.lend() as scan:
+            return np.flatnonzero(scan.get_roles(events.slice(begin, size))) + begin
+
+    return np.concatenate(run_in_threads([partial(select, begin) for begin in range(0, count, size)], threads))
 
 
 SAMPLE = 1_000  # events for the selectivity of conditions

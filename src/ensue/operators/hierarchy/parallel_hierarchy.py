@@ -1,6 +1,6 @@
 """Matches a table with a hierarchy in several threads: stage by stage, each in parts by the hash of its key."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,18 +10,18 @@ from ensue.analyzer.hierarchy_layers import get_layer_column
 from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.memory_budget import SharedUsage
+from ensue.errors import LimitError
 from ensue.ir.hierarchy import LAST_POSITION
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledStage
 from ensue.operators.hierarchy.hierarchy_matcher import POSITIONED, HierarchyMatcher, concat_tables
 from ensue.runtime.compiled_query import can_match_in_parts, has_many_events
+from ensue.runtime.event_pruning import can_prune_events
 from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.stage import StageInput
-from ensue.runtime.table_parts import count_parts, group_rows_by_key
-from ensue.vector.arrow_numpy import Ints
+from ensue.runtime.table_parts import ScanPool, count_large_parts, find_types, group_rows_by_key
+from ensue.vector.arrow_numpy import Bools, Ints
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.take import take_rows
-
-LEAST_THREADS = 4  # splitting a table takes about as much processor time as matching it
 
 
 def can_split_table(stages: Sequence[CompiledStage]) -> bool:
@@ -29,11 +29,32 @@ def can_split_table(stages: Sequence[CompiledStage]) -> bool:
     limits = stages[0].layers[0].prepared.planning.limits
     keyed = [layer for stage in stages if stage.stage.key for layer in stage.layers]
     return (
-        limits.thread_count >= LEAST_THREADS
+        limits.thread_count > 1
         and limits.max_matches is None
         and bool(keyed)
         and all(can_match_in_parts(query) for layer in keyed for query in layer.queries)
     )
+
+
+def find_relevant(stage: CompiledStage, threads: int) -> Callable[[pa.Table], Bools] | None:
+    """Returns what finds the input events that can change the result of a stage; None: all can."""
+    layers = [layer for layer in stage.layers if layer.source.reads_raw]
+    tested = [layer for layer in layers if layer.source.alone and all(map(can_prune_events, layer.queries))]
+    column, types = stage.shape.schema.type_column, stage.reads.types
+    if len(tested) < len(layers):
+        if column is None or types is None:
+            return None
+        return find_types(column, types)
+    scans = [ScanPool(query.program, threads) for layer in tested for query in layer.queries]
+
+    def find(events: pa.Table) -> Bools:
+        found = np.zeros(events.num_rows, np.bool_)
+        for pool in scans:
+            with pool.lend() as scan:
+                found |= scan.get_roles(events) != 0
+        return found
+
+    return find
 
 
 class HierarchyTableMatcher:
@@ -53,7 +74,12 @@ class HierarchyTableMatcher:
         batch, whole = self._batch, HierarchyMatcher(self.hierarchy)
         if not has_many_events(batch.events):
             return run_to_end(whole, batch)
-        starts = whole.find_starts(batch)
+        try:
+            return self._match_stages(whole.find_starts(batch))
+        except LimitError:  # one thread needs less memory, or names the event at which a limit is exceeded
+            return run_to_end(HierarchyMatcher(self.hierarchy), batch)
+
+    def _match_stages(self, starts: Ints | None) -> list[pa.Table]:
         delivered: dict[str, pa.Table] = {}
         forwarded: dict[str, pa.Table] = {}
         for number, stage in enumerate(self.stages):
@@ -73,11 +99,9 @@ class HierarchyTableMatcher:
         kinds = {tuple(kind_of_arrow(table.schema.field(n).type) for n in own_key) for table in lower.values()}
         kinds.add(tuple(kind_of_arrow(events.schema.field(n).type) for n in key))
         # values of different types may be equal, though their hashes differ
-        parts = count_parts(events.num_rows, self.threads) if key and len(kinds) == 1 else 1
+        parts = count_large_parts(events.num_rows, self.threads) if key and len(kinds) == 1 else 1
 
-        column, types = stage.shape.schema.type_column, stage.reads.types
-        wanted = None if column is None or types is None else (column, types)
-        tables = [(events, group_rows_by_key(events, key, parts, self.threads, wanted))]
+        tables = [(events, group_rows_by_key(events, key, parts, self.threads, find_relevant(stage, self.threads)))]
         tables += [(table, group_rows_by_key(table, own_key, parts, self.threads)) for table in lower.values()]
         queries = [query for layer in stage.layers for query in layer.queries]
         for query in queries if parts > 1 else ():

@@ -1,6 +1,7 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.cached import cached_property
-from ensue.errors import QueryError
+from ensue.errors import LimitError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.query import Query
 from ensue.ir.traits import is_interval_negation
@@ -132,10 +133,7 @@ class MatchOperator:
     def rows(self) -> Rows | None:
         if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
             return None
-        (query,) = self.prepared
-        # parts leave out irrelevant events themselves
-        sorted_too = query.planning.limits.thread_count < 2 or not can_match_in_parts(query)
-        return partial(find_relevant_rows, query, sorted_too=sorted_too)
+        return partial(find_relevant_rows, self.prepared[0])
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes(cast(QueriesTableMatcher, matcher).unseen)
@@ -291,29 +289,44 @@ class QueryTableMatcher:
     def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
         assert self._batch is not None
         query, events = self.query, self._batch.bare
-        (matches,) = self.find_matches()
-        matches = sort_by_time(query, matches, events)
-        if not (has_many_events(events) and can_match_in_parts(query)):
-            return [build_result(query, matches, events)]
-        from ensue.operators.match.parallel_match import build_in_parallel
+        pieces = self._find_in_parts()
+        if pieces is not None:
+            from ensue.operators.match.parallel_match import build_in_parallel
 
-        return [build_in_parallel(query, matches, events)]
+            return [build_in_parallel(query, pieces, events)]
+        return [build_result(query, sort_by_time(query, self._find_matches(), events), events)]
 
     def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
         """Returns the matches, as rows of the events."""
+        pieces = self._find_in_parts() if in_parts else None
+        if pieces is None:
+            return [self._find_matches()]
+        from ensue.operators.match.parallel_match import merge_parts
+
+        return [merge_parts(pieces, self.query.program.source.output)]
+
+    def _find_in_parts(self) -> list[Matches] | None:
+        """Returns the matches of parts of the table, if that is faster."""
         assert self._batch is not None
         query, events = self.query, self._batch.bare
-        if in_parts and has_many_events(events) and can_match_in_parts(query):
-            from ensue.operators.match.parallel_match import is_faster_in_parts, match_in_parallel
+        if not (has_many_events(events) and can_match_in_parts(query)):
+            return None
+        from ensue.operators.match.parallel_match import is_faster_in_parts, match_in_parallel
 
-            if is_faster_in_parts(query, events):
-                matches, self.unseen = match_in_parallel(query, self._batch)
-                return [matches]
-        engine = query.engine()
+        if is_faster_in_parts(query, events):
+            # one thread needs less memory, or names the event at which a limit is exceeded
+            with suppress(LimitError):
+                pieces, self.unseen = match_in_parallel(query, self._batch)
+                return pieces
+        return None
+
+    def _find_matches(self) -> Matches:
+        assert self._batch is not None
+        engine = self.query.engine()
         pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
         matches = concat_deliveries(engine, [*pieces, engine.on_watermark(np.inf)])
-        self.unseen = find_unseen_types(query, engine)
-        return [matches]
+        self.unseen = find_unseen_types(self.query, engine)
+        return matches
 
 
 def create_table_matcher(queries: Sequence[CompiledQuery]) -> QueriesTableMatcher:

@@ -5,12 +5,14 @@ key, a query with WITHIN is matched in slices of time: each finds the matches th
 end of the window of its last event.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
@@ -18,22 +20,16 @@ from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import SharedUsage
-from ensue.engine.scan import Scan
+from ensue.engine.scan import Scan, ScannedBatch
 from ensue.ir.selection import CONTIGUOUS
 from ensue.ir.traits import get_parts, is_event, is_list, is_sequence
 from ensue.ir.traversal import iterate_operator_calls
 from ensue.kernels import sorting
 from ensue.projection.match_ids import get_event_times
 from ensue.runtime import table_parts
-from ensue.runtime.compiled_query import (
-    CompiledQuery,
-    build_result,
-    can_match_in_parts,
-    check_result_size,
-    find_unseen_types,
-)
+from ensue.runtime.compiled_query import CompiledQuery, build_result, check_result_size, find_unseen_types, sort_by_time
 from ensue.runtime.stage import StageInput
-from ensue.vector import evaluation
+from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import Ints, as_read_only
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.key_codes import Codes, DenseCodes, KeyCodes
@@ -45,6 +41,8 @@ SAMPLE = 4_096  # keys of a block that show whether there are few different ones
 MANY_KEYS = 200_000  # from which on parts are faster for one thread, too
 MOST_OVERLAP = 1 / 8  # of the events of all slices that are read twice
 ROUNDING = 1e-12  # by which a sum of times may differ from the difference that the engine computes
+MOST_SHARING = 16  # threads; each reads the roles of all events, which is cheaper than copying those of its keys
+MOST_SHARED_KEYS = 1 << 15  # whose state fits into the cache
 NO_CODES = np.zeros(0, np.int32)
 
 
@@ -63,18 +61,9 @@ def is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
     return SAMPLE - len(_encode(sample)[1]) < SAMPLE * SAMPLE / (2 * MANY_KEYS)
 
 
-def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[Matches, frozenset[str]]:
-    """The matches in a table, in the order of their last events, and the event types that it lacks."""
+def match_in_parallel(query: CompiledQuery, batch: StageInput) -> tuple[list[Matches], frozenset[str]]:
+    """The matches in the parts of a table, and the event types that it lacks."""
     return _ParallelMatch(query, batch).run()
-
-
-def find_common_key(queries: Sequence[CompiledQuery]) -> tuple[str, ...]:
-    """The columns in which the events of each match of each query are equal, if all queries can be matched in parts."""
-    limits = queries[0].planning.limits
-    if limits.thread_count < 2 or not all(map(can_match_in_parts, queries)):
-        return ()
-    keys = [{e.field_name for e in query.plan.query.equivalence} for query in queries]
-    return tuple(sorted(set.intersection(*keys)))
 
 
 def can_match_in_slices(query: CompiledQuery) -> bool:
@@ -95,14 +84,18 @@ def can_match_in_slices(query: CompiledQuery) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """The events of a block that have a role."""
+    """The events of a block that have a role, or all of them."""
 
     begin: int  # of the block
-    rows: Ints  # of the block
+    rows: Ints | None  # of the block; None: all
     mask: Ints
     seen: int  # bits of roles whose types occur
     codes: Codes | None  # of their keys, dense or those of this block; None: there are too many different keys
     keys: pa.Table  # of each code
+
+    @property
+    def table_rows(self) -> Ints:
+        return self.begin + (np.arange(len(self.mask)) if self.rows is None else self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +109,6 @@ class _GroupedEvents:
     bounds: Ints  # of the groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Events of a group or of a slice of time."""
-
-    events: _GroupedEvents
-    begin: int
-    end: int
-    own: int | None = None  # matches that begin with event number `own` or later belong to other slices
-
-
 class _ParallelMatch:
     def __init__(self, query: CompiledQuery, batch: StageInput) -> None:
         self.query = query
@@ -134,106 +117,183 @@ class _ParallelMatch:
         self.threads = query.planning.limits.thread_count
         self.keys = [e.field_name for e in query.plan.query.equivalence]
         self.needs_every_event = bool(query.plan.query.strategies & CONTIGUOUS) or query.program.frame.counts
-        self.scans: SimpleQueue[Scan] = SimpleQueue()  # one for each thread
-        for _ in range(self.threads):
-            self.scans.put(Scan(query.program))
+        self.size = table_parts.get_block_size(self.events.num_rows, self.threads)
+        self.scans = table_parts.ScanPool(query.program, self.threads)
         self.dense = DenseCodes.find(self.events.select(self.keys), 2 * self.events.num_rows)
         self.read = sorted(Scan(query.program).columns)
         self.usage = SharedUsage()
+        texts = any(feature.kind is ValueKind.STRING for feature in query.program.features)  # coded by each engine
+        self.can_share = 1 < self.threads <= MOST_SHARING and not texts
 
-    def run(self) -> tuple[Matches, frozenset[str]]:
-        count = self.events.num_rows
-        selections = run_in_threads(
-            [partial(self._select, at) for at in range(0, count, table_parts.BLOCK)], self.threads
-        )
+    def run(self) -> tuple[list[Matches], frozenset[str]]:
+        starts = range(0, self.events.num_rows, self.size)
+        selections = run_in_threads([partial(self._select, at) for at in starts], self.threads)
         scan = Scan(self.query.program)
         scan.seen = int(np.bitwise_or.reduce([selection.seen for selection in selections]))
         unseen = find_unseen_types(self.query, scan)
-        parts = 1
-        if self.keys:
-            rows = sum(len(selection.rows) for selection in selections)
-            parts = table_parts.count_parts(rows, self.threads)
-        codes = self._merge_codes(selections)
-        grouping = [partial(self._group, *pair, parts) for pair in zip(selections, codes, strict=True)]
-        grouped = run_in_threads(grouping, self.threads)
-        if not self.keys and can_match_in_slices(self.query):
-            tasks = self._cut_slices(grouped)
+        tables, known = self._merge_codes(selections)
+        if self.can_share and known <= MOST_SHARED_KEYS:
+            tasks = self._share(selections, tables, int(known))
         else:
-            tasks = [[_Range(b, int(b.bounds[k]), int(b.bounds[k + 1])) for b in grouped] for k in range(parts)]
+            rows = sum(len(selection.mask) for selection in selections)
+            parts = table_parts.count_parts(rows, self.threads) if self.keys else 1
+            grouping = [partial(self._group, *pair, parts) for pair in zip(selections, tables, strict=True)]
+            grouped = run_in_threads(grouping, self.threads)
+            tasks = [partial(self._match_group, grouped, part) for part in range(parts)]
         done = 0
 
         def report(_: int) -> None:
             nonlocal done
             done += 1
-            self.batch.report(count * done // len(tasks))
+            self.batch.report(self.events.num_rows * done // len(tasks))
 
-        matching = [partial(self._match, ranges, part) for part, ranges in enumerate(tasks)]
-        return merge_parts(run_in_threads(matching, self.threads, report), self.query.program.source.output), unseen
-
-    def _cut_slices(self, blocks: Sequence[_GroupedEvents]) -> list[list[_Range]]:
-        """Slices of time, with the events that the windows of their last events reach."""
-        rows = np.concatenate([block.rows for block in blocks])
-        mask = np.concatenate([block.mask for block in blocks])
-        events = pa.concat_tables([block.events for block in blocks])
-        every = _GroupedEvents(rows, mask, None, events, np.array([0, len(rows)]))
-        column = events.column(self.query.physical[1].end)
-        times = np.asarray(evaluation.from_arrow(column, self.query.shape.unit).values)
-        length = window_to_ticks(self.query.plan.query.within, self.query.shape.unit)
-        assert length is not None
-        count = min(4 * self.threads, max(1, len(rows) // table_parts.LEAST))
-        while count > 1:
-            bounds = np.linspace(0, len(rows), count + 1).astype(np.int64)
-            last = times[bounds[1:] - 1]
-            rounding = ROUNDING * (np.abs(last) + length) if times.dtype == np.float64 else 0
-            ends = np.searchsorted(times, last + length + rounding, "right").tolist()
-            if sum(ends) - int(bounds[1:].sum()) <= MOST_OVERLAP * len(rows):
-                pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), ends, strict=True)
-                return [[_Range(every, begin, end, own)] for begin, own, end in pairs]
-            count = min(count - 1, max(self.threads, count // 2))
-        return [[_Range(every, 0, len(rows))]]
+        return run_in_threads(tasks, self.threads, report), unseen
 
     def _select(self, begin: int) -> _Selection:
         """Select the events of a block, and encode their keys if few are different."""
-        block, scan = self.events.slice(begin, table_parts.BLOCK), self.scans.get()
-        scan.seen = 0
-        mask = scan.get_roles(block)
-        seen = scan.seen
-        self.scans.put(scan)
-        rows = np.arange(len(mask))
+        block = self.events.slice(begin, self.size)
+        with self.scans.lend() as scan:
+            scan.seen = 0
+            mask = scan.get_roles(block)
+            seen = scan.seen
+        keys, rows, every = block.select(self.keys), None, True
         if not self.needs_every_event:
-            selected = np.empty(len(mask), np.int64)
-            count = sorting.select_rows(mask, rows, selected)
-            rows, mask = rows[:count], selected[:count]
-        keys = block.select(self.keys)
+            many = 2 * int(np.count_nonzero(mask)) > len(mask)  # reading some more is cheaper than taking the others
+            if not (many and self.can_share):
+                mask, rows = _drop_irrelevant(mask)
+            every = many
         if not self.keys:
-            return _Selection(begin, rows, mask, seen, None, keys)
-        every = len(rows) * 2 > block.num_rows  # encoding some more is cheaper than taking the others
+            return _Selection(begin, rows, mask, seen, NO_CODES, keys)
+        codes: Codes | None
         if self.dense is not None:
-            return _Selection(begin, rows, mask, seen, self.dense.encode(keys)[rows], keys)
-        few = keys.slice(0, SAMPLE) if every else take_rows(keys, rows[:SAMPLE])
-        if 4 * len(_encode(few)[1]) > SAMPLE:
+            codes = self.dense.encode(keys)
+            return _Selection(begin, rows, mask, seen, codes if rows is None else codes[rows], keys)
+        own = keys if every or rows is None else take_rows(keys, rows)
+        if 4 * len(_encode(own.slice(0, SAMPLE))[1]) > SAMPLE:
+            if rows is None and not self.needs_every_event:
+                mask, rows = _drop_irrelevant(mask)
             return _Selection(begin, rows, mask, seen, None, keys)
-        codes, firsts = _encode(keys if every else take_rows(keys, rows))
-        keys = take_rows(keys, firsts if every else rows[firsts])
-        return _Selection(begin, rows, mask, seen, codes[rows] if every else codes, keys)
+        codes, firsts = _encode(own)
+        own_codes = codes[rows] if every and rows is not None else codes
+        return _Selection(begin, rows, mask, seen, own_codes, take_rows(own, firsts))
 
-    def _merge_codes(self, selections: Sequence[_Selection]) -> list[Codes | None]:
-        """The common code of each code of a block, if the keys of all blocks have codes."""
+    def _merge_codes(self, selections: Sequence[_Selection]) -> tuple[Sequence[Codes | None], float]:
+        """The common code of each code of a block, and their number, if the keys of all blocks have codes."""
+        if not self.keys:
+            return [None] * len(selections), 1
+        own = [selection.codes for selection in selections if selection.codes is not None]
+        if len(own) < len(selections):
+            return [None] * len(selections), np.inf
         if self.dense is not None:
-            return [NO_CODES] * len(selections)
-        if any(selection.codes is None for selection in selections):
-            return [None] * len(selections)
+            return [NO_CODES] * len(selections), 1 + max(int(codes.max(initial=0)) for codes in own)
         codes = KeyCodes()
-        return [codes.encode([selection.keys.column(name) for name in self.keys]) for selection in selections]
+        tables = [codes.encode([selection.keys.column(name) for name in self.keys]) for selection in selections]
+        return tables, max(1, len(codes))
 
-    def _group(self, selection: _Selection, common: Codes | None, parts: int) -> _GroupedEvents:
+    def _find_codes(self, selection: _Selection, table: Codes | None) -> Codes:
+        """The codes of a block's keys, in the table; none if there are too many."""
+        if table is None or selection.codes is None:
+            return NO_CODES
+        if self.dense is not None:
+            return selection.codes
+        codes: Codes = np.append(table, np.int32(-1))[selection.codes]
+        return codes
+
+    def _share(
+        self, selections: Sequence[_Selection], tables: Sequence[Codes | None], known: int
+    ) -> Sequence[Callable[[], Matches]]:
+        """The tasks of engines that read the same events: each takes some of the keys, or a slice of time."""
+
+        def scan(selection: _Selection, table: Codes | None) -> ScannedBatch:
+            events = self.events.slice(selection.begin, self.size).select(self.read)
+            events = events if selection.rows is None else take_rows(events, selection.rows)
+            key = self._find_codes(selection, table) if self.keys else np.zeros(len(selection.mask), np.int32)
+            with self.scans.lend() as lent:
+                return lent.scan_known(events, selection.mask, key)
+
+        pairs = [pair for pair in zip(selections, tables, strict=True) if len(pair[0].mask)]
+        scanned = run_in_threads([partial(scan, *pair) for pair in pairs], self.threads)
+        rows = None
+        if any(selection.rows is not None for selection, _ in pairs):
+            rows = np.concatenate([selection.table_rows for selection, _ in pairs])
+        if scanned and not self.keys and can_match_in_slices(self.query):
+            cuts = self._cut_slices(np.concatenate([batch.ends for batch in scanned]))
+            return [partial(self._match_slice, scanned, rows, part, cut) for part, cut in enumerate(cuts)]
+        count = sum(len(batch.mask) for batch in scanned)
+        parts = max(1, min(self.threads, known if self.keys else 1, count // table_parts.LEAST))
+        part_of = np.arange(known, dtype=np.int32) % np.int32(parts)
+        return [partial(self._match_keys, scanned, rows, part_of, part, parts) for part in range(parts)]
+
+    def _cut_slices(self, times: npt.NDArray[Any]) -> Sequence[tuple[int, int, int]]:
+        """Slices of time with the events that the windows of their last events reach: begin, own end and end."""
+        length = window_to_ticks(self.query.plan.query.within, self.query.shape.unit)
+        assert length is not None
+        count = min(4 * self.threads, max(1, len(times) // table_parts.LEAST))
+        while count > 1:
+            bounds = np.linspace(0, len(times), count + 1).astype(np.int64)
+            last = times[bounds[1:] - 1]
+            rounding = ROUNDING * (np.abs(last) + length) if times.dtype == np.float64 else 0
+            ends = np.searchsorted(times, last + length + rounding, "right").tolist()
+            if sum(ends) - int(bounds[1:].sum()) <= MOST_OVERLAP * len(times):
+                return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), ends, strict=True))
+            count = min(count - 1, max(self.threads, count // 2))
+        return [(0, len(times), len(times))]
+
+    def _match_keys(
+        self, scanned: Sequence[ScannedBatch], rows: Ints | None, part_of: Codes, part: int, parts: int
+    ) -> Matches:
+        """Match the events of some keys."""
+        engine, own = self._create_engine(part), []
+        pieces, begin = [], 0
+        for batch in scanned:
+            some = batch
+            if parts > 1:
+                chosen = np.empty(len(batch.mask), np.int64)
+                every = self.needs_every_event
+                count = sorting.select_part(batch.mask, batch.key, part_of, part, every, chosen)
+                some = batch.take(chosen[:count])
+                own.append(chosen[:count] + begin)
+            if len(some.mask):
+                pieces.append(engine.feed_scanned(some, len(part_of)))
+            begin += len(batch.mask)
+        matches = self._finish(engine, pieces, part, np.concatenate(own) if own else None)
+        return matches if rows is None else _move(matches, rows)
+
+    def _match_slice(
+        self, scanned: Sequence[ScannedBatch], rows: Ints | None, part: int, cut: tuple[int, int, int]
+    ) -> Matches:
+        """Match a slice of time; matches that begin after its own end belong to other slices."""
+        (begin, own, end), engine, pieces, at = cut, self._create_engine(part), [], 0
+        for batch in scanned:
+            some = batch.part(max(0, begin - at), max(0, end - at))
+            at += len(batch.mask)
+            if len(some.mask):
+                pieces.append(engine.feed_scanned(some, 1))
+        matches = self._finish(engine, pieces, part, None)
+        if matches.count:
+            matches = matches.where(matches.ends()[0] < own - begin)
+        return _move(matches, np.arange(begin, end) if rows is None else rows[begin:end])
+
+    def _create_engine(self, part: int) -> Engine:
+        engine = self.query.engine()
+        assert isinstance(engine, Engine)
+        engine.room.shared = self.usage, part
+        return engine
+
+    def _finish(self, engine: Engine, pieces: list[Matches], part: int, rows: Ints | None) -> Matches:
+        """The matches of an engine, which are rows of the table."""
+        pieces.append(engine.on_watermark(np.inf))
+        matches = concat_matches([piece for piece in pieces if piece.count], engine.output)
+        self.usage.report(part, matches.nbytes, matches.number)
+        return matches if rows is None else _move(matches, rows)
+
+    def _group(self, selection: _Selection, table: Codes | None, parts: int) -> _GroupedEvents:
         """Group the selected events by their key."""
-        rows, mask, codes = selection.rows, selection.mask, NO_CODES
-        block, bounds = self.events.slice(selection.begin, table_parts.BLOCK), np.array([0, len(rows)])
-        if common is not None and selection.codes is not None:
-            codes = selection.codes if self.dense is not None else np.append(common, np.int32(-1))[selection.codes]
+        block, bounds = self.events.slice(selection.begin, self.size), np.array([0, len(selection.mask)])
+        mask, codes, rows = selection.mask, self._find_codes(selection, table), selection.rows
+        rows = np.arange(len(mask)) if rows is None else rows
         if parts > 1:
-            if common is not None:
+            if table is not None:
                 group = (codes & np.int32(parts - 1)).astype(np.uint8)
             else:
                 group = table_parts.hash_keys(block, self.keys, parts)[rows]
@@ -241,32 +301,36 @@ class _ParallelMatch:
             sorted_, masks, dense = np.empty_like(rows), np.empty_like(mask), np.empty_like(codes)
             sorting.group_rows(group, rows, mask, codes, bounds, sorted_, masks, dense)
             rows, mask, codes = sorted_, masks, dense // np.int32(parts)  # -1 stays -1
-        read = self.read if common is not None else sorted({*self.read, *self.keys})
+        read = self.read if table is not None else sorted({*self.read, *self.keys})
         events = take_rows(block.select(read), rows)
-        return _GroupedEvents(rows + selection.begin, mask, None if common is None else codes, events, bounds)
+        return _GroupedEvents(rows + selection.begin, mask, None if table is None else codes, events, bounds)
 
-    def _match(self, ranges: Sequence[_Range], part: int) -> Matches:
-        """Match the events of one group or slice."""
-        rows = np.concatenate([r.events.rows[r.begin : r.end] for r in ranges])
+    def _match_group(self, blocks: Sequence[_GroupedEvents], part: int) -> Matches:
+        """Match the events of one group."""
+        ranges = [(block, slice(*block.bounds[part : part + 2].tolist())) for block in blocks]
+        rows = np.concatenate([block.rows[where] for block, where in ranges])
         if not len(rows):
             return concat_matches([], self.query.program.source.output)
-        mask = np.concatenate([r.events.mask[r.begin : r.end] for r in ranges])
-        events = pa.concat_tables([r.events.events.slice(r.begin, r.end - r.begin) for r in ranges])
-        codes = [r.events.codes[r.begin : r.end] for r in ranges if r.events.codes is not None]
+        mask = np.concatenate([block.mask[where] for block, where in ranges])
+        events = pa.concat_tables([b.events.slice(where.start, where.stop - where.start) for b, where in ranges])
+        codes = [block.codes[where] for block, where in ranges if block.codes is not None]
         key = np.concatenate(codes) if codes else None
-        engine = self.query.engine()
-        assert isinstance(engine, Engine)
-        engine.room.shared = self.usage, part
+        engine = self._create_engine(part)
         scanned = engine.scan.scan_known(events, mask, key)
         known = 1 + int(key.max(initial=0)) if key is not None else max(1, len(engine.scan.keys))
-        pieces = [engine.feed_scanned(scanned, known), engine.on_watermark(np.inf)]
-        matches = concat_matches([piece for piece in pieces if piece.count], engine.output)
-        (first, *_), own = ranges, ranges[0].own
-        if own is not None and matches.count:
-            begins, _ = matches.ends()
-            matches = matches.where(begins < own - first.begin)
-        self.usage.report(part, matches.nbytes, matches.number)
-        return matches.map_rows(lambda own: np.where(own < 0, np.int64(-1), rows[own]))
+        return self._finish(engine, [engine.feed_scanned(scanned, known)], part, rows)
+
+
+def _drop_irrelevant(mask: Ints) -> tuple[Ints, Ints]:
+    """The roles of the events that have any, and their rows."""
+    rows, selected = np.empty(len(mask), np.int64), np.empty(len(mask), np.int64)
+    count = sorting.select_rows(mask, rows, selected)
+    return selected[:count], rows[:count]
+
+
+def _move(matches: Matches, rows: Ints) -> Matches:
+    """Matches of numbered events as those of rows."""
+    return matches.map_rows(lambda own: np.where(own < 0, np.int64(-1), rows[own]) if len(own) else own)
 
 
 def _encode(keys: pa.Table) -> tuple[Codes, Ints]:
@@ -287,23 +351,28 @@ def merge_parts(pieces: list[Matches], names: Sequence[str]) -> Matches:
     return matches.pick(np.argsort(last, kind="stable"))
 
 
-def build_in_parallel(query: CompiledQuery, matches: Matches, events: pa.Table) -> pa.Table:
-    """The result table of matches that are sorted by time; each thread builds a range of them."""
-    threads = min(query.planning.limits.thread_count, matches.count // MIN_MATCHES)
-    if threads < 2 or query.result.reduces or not matches.variables:
-        return build_result(query, matches, events)
+def build_in_parallel(query: CompiledQuery, pieces: list[Matches], events: pa.Table) -> pa.Table:
+    """The result table of the matches of all parts; each thread sorts and builds those of a range of time."""
+    names = query.program.source.output
+    threads = min(query.planning.limits.thread_count, sum(piece.count for piece in pieces) // MIN_MATCHES)
+    matches = concat_matches([piece for piece in pieces if piece.count], names)
+    first, last = matches.ends()
+    if threads < 2 or query.result.reduces or not matches.variables or not (last >= 0).all():
+        return build_result(query, sort_by_time(query, merge_parts(pieces, names), events), events)
     check_result_size(query, matches, events)
     times = get_event_times(events, query.physical[1].end)
-    bounds = np.linspace(0, matches.count, threads + 1).astype(np.int64)
+    some = np.sort(last[:: max(1, matches.count // (SAMPLE * threads))])
+    near = times[some[np.linspace(0, len(some) - 1, threads + 1).astype(np.int64)[1:-1]]]
+    # all matches and events of the same time together, since they are sorted and duplicates are numbered
+    cuts = np.unique([0, *np.searchsorted(times, near, "left").tolist(), len(times)])
 
     def build(begin: int, end: int) -> pa.Table:
-        part = matches.pick(np.arange(begin, end))
-        first, last = part.ends()
-        # with all events of the same time, since duplicates are numbered
-        low = int(np.searchsorted(times, times[first.min()], "left"))
-        high = int(np.searchsorted(times, times[last.max()], "right"))
-        moved = part.map_rows(lambda rows: np.where(rows < 0, rows, rows - low))
-        return query.result.build(moved, events.slice(low, high - low))
+        chosen = np.flatnonzero((last >= begin) & (last < end))
+        low = 0
+        if len(chosen):
+            low = int(np.searchsorted(times, times[first[chosen].min()], "left"))
+        some = matches.pick(chosen).map_rows(lambda rows: np.where(rows < 0, rows, rows - low))
+        part = events.slice(low, end - low)
+        return query.result.build(sort_by_time(query, some, part), part)
 
-    ranges = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    return pa.concat_tables(run_in_threads([partial(build, *pair) for pair in ranges], threads))
+    return pa.concat_tables(run_in_threads([partial(build, *pair) for pair in pairwise(cuts.tolist())], threads))

@@ -1,10 +1,14 @@
 """Engines that several queries share, and that share one scan of the events."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +21,7 @@ from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import SharedUsage
 from ensue.engine.reference_engine import find_used_columns
 from ensue.engine.scan import ScannedBatch
+from ensue.errors import LimitError
 from ensue.ir.canonical_form import canonical_form
 from ensue.ir.expression import Expr
 from ensue.ir.selection import Strategy
@@ -27,6 +32,7 @@ from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, numb
 from ensue.runtime.compiled_query import (
     CompiledQuery,
     build_result,
+    can_match_in_parts,
     concat_deliveries,
     get_matching_query,
     has_many_events,
@@ -125,20 +131,34 @@ class SharedEngine:
         count = merge_rows(together, offsets, bits, merged, mask)
         return merged[:count], mask[:count]
 
-    def process(self, block: EventBlock, *, lasting: bool) -> tuple[Matches, Ints | None]:
+    def process(
+        self, block: EventBlock, *, lasting: bool, lock: AbstractContextManager[Any] | None = None
+    ) -> tuple[Matches, Ints | None]:
         """Returns the matches that a block completes, and the rows that the engine got (None: all).
 
         The matches have the engine's row numbers. With `lasting` other blocks follow, so keys and
-        strings need codes of the engine.
+        strings need codes of the engine. Threads that share a block have a lock for it.
         """
         engine = self._scanning
         if engine is None:
             return self.engine.process(block.events), None
         if not self.needs_every_event and not any(map(block.has_type, self.types)):
             return empty_matches(self), _NO_ROWS
-        rows, mask = self.rows_in(block)
-        if not len(mask):
+        with lock or nullcontext():
+            rows, scanned, codes = self._scan(block, engine, lasting=lasting, copied=lock is not None)
+        if not len(scanned.mask):
             return empty_matches(self), rows
+        parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(scanned.mask), SLICE))
+        pieces = [engine.feed_scanned(part, codes) for part in parts]
+        return concat_deliveries(engine, pieces), rows
+
+    def _scan(
+        self, block: EventBlock, engine: Engine, *, lasting: bool, copied: bool
+    ) -> tuple[Ints | None, ScannedBatch, int]:
+        """Returns the relevant rows of a block (None: all), what the kernel reads of them, and the number of codes."""
+        rows, mask = self.rows_in(block)
+        if rows is None and copied:  # a block has one array for the masks of all queries
+            mask = mask.copy()
         key, codes = block.keys(self.names)
         key = key if rows is None else key.take(rows)
         if lasting and self.names:
@@ -154,12 +174,7 @@ class SharedEngine:
         if block.schema.intervals:
             ends = block.ends if rows is None else block.ends.take(rows)
         features = tuple(self._features(engine, block, rows, lasting=lasting))
-        scanned = ScannedBatch(mask, key, starts, ends, features)
-        if len(mask) <= SLICE:
-            return engine.feed_scanned(scanned, codes), rows
-        parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(mask), SLICE))
-        pieces = [engine.feed_scanned(part, codes) for part in parts]
-        return concat_deliveries(engine, pieces), rows
+        return rows, ScannedBatch(mask, key, starts, ends, features), codes
 
     def _features(self, engine: Engine, block: EventBlock, rows: Ints | None, *, lasting: bool) -> Iterator[Vector]:
         for feature in engine.program.features:
@@ -257,8 +272,14 @@ def count_uses(watchers: Sequence[SharedEngine]) -> ScanUses:
 # ---------------------------------------------------------------------------- complete tables
 
 BLOCK = 1 << 22  # events that are scanned at a time
-LEAST = 1 << 17  # events of a part, in which each query has an engine of its own
 MANY_MATCHES = 50_000  # whose result tables are built in several threads
+
+
+class SharedBytes(SharedUsage):
+    """What engines of different queries hold, whose matches are limited for each."""
+
+    def report(self, part: int, size: float, matches: int) -> tuple[float, int]:  # noqa: ARG002
+        return super().report(part, size, 0)
 
 
 class SharedTableMatcher:
@@ -280,27 +301,68 @@ class SharedTableMatcher:
         assert self._batch is not None
         found = self.find_matches()
         end, threads = self.queries[0].shape.schema.end, self.queries[0].planning.limits.thread_count
-        many = sum(matches.count for matches in found) >= MANY_MATCHES
-        return build_results(
-            self.queries, *select_matched_events(self._batch.events, found, end), threads if many else 1
-        )
+        threads = threads if sum(matches.count for matches in found) >= MANY_MATCHES else 1
+        known, located = select_matched_events(self._batch.events, found, end, threads=threads)
+        return build_results(self.queries, known, located, threads)
 
     def find_matches(self, *, in_parts: bool = True) -> list[Matches]:
         """Returns the matches of each query, as rows of the events."""
         assert self._batch is not None
         matches_of: dict[int, Matches] = {}
-        keys: tuple[str, ...] = ()
-        if in_parts and has_many_events(self._batch.events):
-            from ensue.operators.match.parallel_match import find_common_key
-
-            keys = find_common_key(self.queries)
-        if keys:
-            self._in_parts(keys, self._batch, matches_of)
-        elif self._batch.events.num_rows <= self.block:
-            self.unseen = self._in_one_block(create_shared_engines(self.queries), self._batch, matches_of)
+        events = self._batch.events
+        threads = self.queries[0].planning.limits.thread_count
+        if in_parts and threads > 1 and has_many_events(events) and all(map(can_match_in_parts, self.queries)):
+            try:
+                if self._in_threads(self._batch, matches_of, threads):
+                    return [matches_of[number] for number in range(len(self.queries))]
+            except LimitError:  # one thread needs less memory, or names the first query and event that exceed a limit
+                matches_of.clear()
+        watchers = create_shared_engines(self.queries)
+        if events.num_rows <= self.block:
+            self.unseen = self._in_one_block(watchers, self._batch, matches_of)
         else:
-            self._in_blocks(create_shared_engines(self.queries), self._batch, matches_of)
+            self._in_blocks(watchers, self._batch, matches_of)
         return [matches_of[number] for number in range(len(self.queries))]
+
+    def _in_threads(self, batch: StageInput, matches_of: dict[int, Matches], threads: int) -> bool:
+        """Runs the engines in several threads, each for a query or for some keys; returns whether that is possible."""
+        watchers = create_shared_engines(self.queries)
+        if len(watchers) >= threads and batch.events.num_rows <= self.block:
+            self._in_one_block_together(watchers, batch, matches_of, threads)
+            return True
+        keys = set.intersection(*({e.field_name for e in query.plan.query.equivalence} for query in self.queries))
+        if keys:
+            self._in_parts(sorted(keys), batch, matches_of)
+        return bool(keys)
+
+    def _in_one_block_together(
+        self, watchers: list[SharedEngine], batch: StageInput, matches_of: dict[int, Matches], threads: int
+    ) -> None:
+        """Runs each engine in a thread; they take turns to read the values that they share."""
+        block, count = self._block(watchers, batch.events), len(watchers)
+        run_in_threads([partial(block.keys, key) for key in {watcher.names: 0 for watcher in watchers}], threads)
+        self.unseen = self._missing_types(watchers, block)
+        lock, usage, left, done = Lock(), SharedBytes(), deque(enumerate(watchers)), 0
+        watchers.clear()
+
+        def match_next() -> tuple[list[int], Matches]:
+            number, watcher = left.popleft()  # frees its memory for the next one
+            assert isinstance(watcher.engine, Engine)
+            watcher.engine.room.shared = usage, number
+            fed, rows = watcher.process(block, lasting=False, lock=lock)
+            matches = concat_deliveries(watcher.engine, [fed, watcher.engine.on_watermark(math.inf)])
+            if rows is not None:
+                matches = renumber_rows(matches, rows)
+            usage.report(number, matches.nbytes, 0)
+            return watcher.members, matches
+
+        def report(_: int) -> None:
+            nonlocal done
+            done += 1
+            batch.report(batch.events.num_rows * done // count)
+
+        for members, matches in run_in_threads([match_next] * count, threads, report):
+            matches_of.update(dict.fromkeys(members, matches))
 
     def _in_one_block(
         self,
@@ -331,20 +393,20 @@ class SharedTableMatcher:
     def _in_parts(self, keys: Sequence[str], batch: StageInput, matches_of: dict[int, Matches]) -> None:
         """Runs the engines on groups of keys, in several threads."""
         from ensue.operators.match.parallel_match import merge_parts
-        from ensue.runtime.table_parts import MOST_PARTS, encode_texts, group_rows_by_key, round_down
+        from ensue.runtime.table_parts import count_large_parts, encode_texts, find_types, group_rows_by_key
 
         _, schema = self.queries[0].physical
         read = set.union(*(set(find_used_columns(query.physical[0], schema)) for query in self.queries))
         columns = [name for name in batch.events.column_names if name in read]
         threads = self.queries[0].planning.limits.thread_count
-        count = round_down(min(4 * threads, batch.events.num_rows // LEAST), MOST_PARTS)
+        count = count_large_parts(batch.events.num_rows, threads)
         known = create_shared_engines(self.queries)
         texts = encode_texts(batch.events.select(columns), keys, threads)
         roles = [role for watcher in known for role in watcher.prepared.plan.roles]
         every = any(watcher.needs_every_event for watcher in known) or any(role.type == ANY for role in roles)
         names = {name for role in roles for name in get_type_names(role.type)}
-        wanted = None if every or schema.type_column is None else (schema.type_column, names)
-        groups = group_rows_by_key(texts, keys, count, threads, wanted)
+        relevant = None if every or schema.type_column is None else find_types(schema.type_column, names)
+        groups = group_rows_by_key(texts, keys, count, threads, relevant)
         usages = {watcher.members[0]: SharedUsage() for watcher in known}
         finished = SharedUsage()  # of the matches of all queries
 
@@ -423,7 +485,7 @@ def mark_rows(found: Sequence[Matches], count: int) -> Bools:
 
 
 def select_matched_events(
-    events: pa.Table, found: Sequence[Matches], end: str, arrival: pa.ChunkedArray | None = None
+    events: pa.Table, found: Sequence[Matches], end: str, arrival: pa.ChunkedArray | None = None, threads: int = 1
 ) -> tuple[pa.Table, list[Matches]]:
     """Returns the events in matches with their ordinals, which depend on the others, and the matches as rows of these.
 
@@ -433,7 +495,11 @@ def select_matched_events(
     rows = numbers = np.flatnonzero(selected)
     if len(rows):
         numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
-    columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
+
+    def gather(name: str) -> pa.Array:
+        return take_values(combine_column(events, name), rows)
+
+    columns = run_in_threads([partial(gather, name) for name in events.column_names], threads)
     known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
     if arrival is not None:
         known = known.append_column(ARRIVAL, take_values(arrival, rows))

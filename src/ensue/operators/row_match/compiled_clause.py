@@ -17,17 +17,19 @@ from ensue.errors import EventError, LimitError, QueryError, SkipError
 from ensue.ir.canonical_form import canonical_form, compute_fingerprint
 from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import ROW, PartitionAnchor, PartitionKey, RowPatternQuery, RowSortKey, iterate_terms
+from ensue.kernels.row_search import Masks
 from ensue.options import Limits
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import MATCH_ID, RowMatchIds, RowPatternProjection
 from ensue.runtime.query_spec import Name, name_query_in_errors
 from ensue.runtime.source_schema import ComputedColumn, InputOrder, is_internal_column
-from ensue.runtime.table_parts import encode_texts
+from ensue.runtime.table_parts import encode_texts, get_block_size
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
 from ensue.vector.event_table import COMPUTED, PLACE
 from ensue.vector.take import create_empty_table
 
 PART_ROWS = 1 << 16  # of the partitions that a thread matches at a time, at least
+NO_BOUNDS = np.zeros(1, np.int64)  # of rows that are tested alone
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,15 @@ class CompiledClause:
         split = threads > 1 and events.num_rows >= 2 * PART_ROWS
         keys = encode_texts(events.select(self.key), self.key, threads) if split else None
         partitions = partition_rows(events, self.key, order, keys)
-        parts = min(max(4 * threads, 16), partitions.rows // PART_ROWS, len(partitions))
+        parts = min(2 * threads, partitions.rows // PART_ROWS, len(partitions))
         if parts < 2 or not split or self.limits.max_matches is not None:  # that limit is for all rows together
             return self._match(partitions)
-        partitions = replace(partitions, row_masks=compute_row_masks(self.plan, partitions))
+        table, size = partitions.table, get_block_size(events.num_rows, threads)
+        blocks = [Partitions(table.slice(at, size), None, NO_BOUNDS) for at in range(0, table.num_rows, size)]
+        masks: Masks = np.concatenate(
+            run_in_threads([partial(compute_row_masks, self.plan, block) for block in blocks], threads)
+        )
+        partitions = replace(partitions, row_masks=masks)
 
         def match_part(begin: int, end: int) -> pa.Table:
             return self._match(partitions.select(begin, end))
@@ -79,7 +86,7 @@ class CompiledClause:
         tasks = [partial(match_part, begin, end) for begin, end in pairwise(cuts)]
         try:
             return pa.concat_tables(run_in_threads(tasks, threads))
-        except SkipError:
+        except (SkipError, LimitError):
             return self._match(partitions)  # whose error names the first such match of all
 
     def _match(self, partitions: Partitions) -> pa.Table:

@@ -31,6 +31,9 @@ def hash_name(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=HALF).digest()
 
 
+RECENT = 1 << 14  # subscriptions that are kept as objects
+
+
 class MemberRegistry:
     """The subscriptions of a set by name and by number; the names of saved ones are read on demand.
 
@@ -46,6 +49,7 @@ class MemberRegistry:
         self._rows = GrowingColumns(key=Column(np.uint64, 2), meaning=Column(np.uint8, HALF))
         self._index = KeyIndex(self._rows)
         self._names: dict[int, str] = {}  # of the members that were added since they were saved
+        self._recent: dict[int, Member] = {}  # of numbers that were asked for
         self._saved: dict[str, npt.NDArray[Any]] = {"offsets": np.zeros(1, np.int64), "names": np.zeros(0, np.uint8)}
 
     def __len__(self) -> int:
@@ -60,10 +64,16 @@ class MemberRegistry:
 
     def at(self, number: int) -> Member | None:
         """Returns the subscription of a number."""
+        if (recent := self._recent.get(number)) is not None:
+            return recent
         known = number in self._names
         if not known and number < self._rows.count:
             known = self._index.find(self._index.get_key(number)) == number
-        return self._member(number) if known else None
+        if not known:
+            return None
+        if len(self._recent) >= RECENT:
+            self._recent.clear()
+        return self._recent.setdefault(number, self._member(number))
 
     def add(self, member: Member) -> None:
         """Adds a subscription with a new name and number."""
@@ -71,6 +81,7 @@ class MemberRegistry:
         self._index.add(member.identity[:HALF], member.number)
         self._rows["meaning"][member.number] = np.frombuffer(member.identity[HALF:], np.uint8)
         self._names[member.number] = member.name
+        self._recent.pop(member.number, None)
 
     def pop(self, name: str) -> Member | None:
         """Removes a subscription and returns it."""
@@ -78,6 +89,7 @@ class MemberRegistry:
         if member is not None:
             self._index.remove(member.identity[:HALF])
             self._names.pop(member.number, None)
+            self._recent.pop(member.number, None)
         return member
 
     def _member(self, number: int) -> Member:

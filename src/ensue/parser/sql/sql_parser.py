@@ -111,7 +111,8 @@ class _StatementReader:
         words = folded | {token.text.lower() for token in self.tokens if token.token_type is TokenType.STRING}
         mixed = len(folded) < len(names)
         only = clauses[-1] if clauses and _is_only(tree, tables[-1]) else None
-        return SqlQuery(self.text, self.span, clauses, withs, words, mixed, only, places, self.parameters, tree)
+        inside = any(True for body in self.bodies.values() for _ in find_subqueries(body.tokens))
+        return SqlQuery(self.text, self.span, clauses, withs, words, mixed, only, places, inside, self.parameters, tree)
 
     def _separate_bodies(self) -> Iterator[Token]:
         """Yields the tokens outside the bodies of clauses."""
