@@ -36,8 +36,7 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, *, some: bool) -> None:
     monkeypatch.setattr(relevance, "MANY", 8 if some else 10**12)
     monkeypatch.setattr(relevance, "SOME", 8)
     monkeypatch.setattr(relevance, "BLOCK", 5)
-    for share in ("FEW", "MOST"):
-        monkeypatch.setattr(relevance, share, 1.0)
+    monkeypatch.setattr(relevance, "MOST", 1.0)
 
 
 def found(events: pa.Table, text: str, **given: Any) -> list[Any]:

@@ -22,7 +22,7 @@ from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes
 from ensue.runtime.workload import Workload
 from ensue.traceback_filter import find_stacklevel
-from ensue.vector.event_table import create_schema, drop_bad_times, sort_events
+from ensue.vector.event_table import create_schema, drop_bad_times, select_events, sort_events
 from ensue.vector.take import create_empty_table
 
 STREAMING = False
@@ -46,27 +46,25 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
 
 
 def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping[Name, pa.Table]:
-    unsorted, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
-    events = sort_events(unsorted, workload.source.shape, options.stream.bad_events, workload.types, rows)
-    seen = events if rows is None else unsorted
+    find_roles = workload.works[0].rows if len(workload.works) == 1 else None
+    usable = (events, workload.source.shape, options.stream.bad_events, workload.types)
+    events, selection = (sort_events(*usable), None) if find_roles is None else select_events(*usable, find_roles)
     for work in workload.works:
         for prepared in work.expected:
-            warn_if_expensive(prepared, seen if work.of_events else None)
+            warn_if_expensive(prepared, events if work.of_events else None)
     results: dict[int, pa.Table] = {}
     unseen: list[UnseenTypes] = []
     with allow_interrupts(), mark_waiting():
         for number, work in enumerate(workload.works):
-            share = _share(options.progress, number, len(workload.works), seen.num_rows)
+            share = _share(options.progress, number, len(workload.works), events.num_rows)
             stage = work.as_single_stage()
             matcher = stage.table_matcher()
-            tables = run_to_end(matcher, StageInput.from_events(events, share))
+            tables = run_to_end(matcher, StageInput.from_events(events, share, selection))
             delivered = dict(stage.iterate_outputs(tables))
             for output in work.outputs:
                 results[output.number] = _finish_result(output, delivered.get(output.number))
             unseen.append(work.find_unseen(matcher, events, tables))
-    if options.progress is not None and seen.num_rows and not events.num_rows:
-        options.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
-    _warn_of_unseen(unseen, seen, workload)
+    _warn_of_unseen(unseen, events, workload)
     return {output.name: results[output.number] for output in workload.outputs}
 
 

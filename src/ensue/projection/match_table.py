@@ -17,7 +17,7 @@ from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import is_interval_negation
-from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables, iterate_positive_atoms
+from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables, iterate_nodes, iterate_positive_atoms
 from ensue.ir.values import to_instant
 from ensue.kernels import segment_aggregates
 from ensue.projection.match_ids import RowHashes, compute_match_ids
@@ -83,6 +83,18 @@ class MatchTableBuilder:
             own, count = list(self.labels.schema), len(ALL_EVENTS_COLUMNS)
             columns = [*own[:count], *columns, *own[count:]]
         self.output_schema = pa.schema([*fields, *columns])
+
+    def list_columns(self, names: Collection[str]) -> Collection[str]:
+        """The columns of events that a result reads, given the hashes of their rows; `names` has them all."""
+        query, shape = self.query, self.shape
+        conditions = [*self.residual, *(() if query.having is None else (query.having,))]
+        exprs = [*conditions, *(returned.expr for returned in shape.list_returned())]
+        refs = [node for expr in exprs for node in iterate_nodes(expr) if isinstance(node, FieldRef)]
+        whole = self.reduces or query.all_events or bool(shape.results.applied) or self.schema.location is not None
+        if whole or any(ref.name is None for ref in refs):
+            return names
+        read = {shape.columns[ref.variable][ref.name] for ref in refs if ref.name is not None}
+        return read | {self.schema.start, self.schema.end}
 
     def build(self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None) -> pa.Table:
         """The table of some matches, which are rows of the events."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
@@ -16,6 +15,7 @@ from ensue.engine.scan import Scan
 from ensue.errors import LimitWarning
 from ensue.ir.selection import CONTIGUOUS, ByEvents
 from ensue.ir.traversal import find_subset_variables, iterate_atoms
+from ensue.kernels import sorting
 from ensue.options import Limits, format_size
 from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import ReferencePlan
@@ -23,11 +23,12 @@ from ensue.planner.statistics import PlanEstimate, Statistics, format_number
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.schema import ANY, get_type_names
 from ensue.traceback_filter import find_stacklevel
+from ensue.vector.event_table import EventRoles
 
 MANY = 50_000  # events from which on pruning pays
 SOME, PIECES = 4_096, 8  # sampled events, and the number of slices they are taken from
 BLOCK = 1 << 17  # events scanned at once, so that they fit into the cache
-FEW, MOST = 0.25, 0.95  # maximum share of relevant events in a sorted or unsorted table
+MOST = 0.95  # maximum share of relevant events
 
 
 def get_relevant_types(queries: Iterable[CompiledQuery]) -> frozenset[str] | None:
@@ -46,34 +47,52 @@ def get_relevant_types(queries: Iterable[CompiledQuery]) -> frozenset[str] | Non
     return frozenset(names)
 
 
-def can_prune_events(prepared: CompiledQuery) -> bool:
-    """Whether irrelevant events cannot change the result by their position or time."""
-    plan, query = prepared.plan, prepared.plan.query
+def can_select_events(prepared: CompiledQuery) -> bool:
+    """Whether the engine can read the columns that it needs from rows of an unsorted table."""
+    plan = prepared.plan
     return not (
         isinstance(plan.structure, ReferencePlan)
         or prepared.planning.adaptive
-        or query.strategies & CONTIGUOUS
-        or isinstance(query.within, ByEvents)
-        or query.unfinished  # timeouts depend on the last event
+        or prepared.shape.schema.location is not None
         or takes_subsets(prepared)  # its cost is estimated from all events
         or any(role.inner is not None or role.lapse for role in plan.roles)
     )
 
 
-def find_relevant_rows(
-    prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sorted_too: bool = True
-) -> npt.NDArray[np.int64] | None:
-    """The rows of relevant events; None: too many for pruning to pay."""
+def can_prune_events(prepared: CompiledQuery) -> bool:
+    """Whether irrelevant events cannot change the result by their position or time."""
+    query = prepared.plan.query
+    return can_select_events(prepared) and not (
+        query.strategies & CONTIGUOUS
+        or isinstance(query.within, ByEvents)
+        or query.unfinished  # timeouts depend on the last event
+    )
+
+
+def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> EventRoles | None:
+    """The roles of relevant events; None: too many are relevant for pruning to pay, and all are in order."""
     count = events.num_rows
-    if count < MANY or (in_order and not sorted_too):
+    if count < MANY:
+        return None
+    every = not can_prune_events(prepared)
+    if every and in_order:
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
     sample = scan.get_roles(pa.concat_tables(pieces).combine_chunks())
-    if np.count_nonzero(sample) > (FEW if in_order else MOST) * len(sample):
+    if in_order and np.count_nonzero(sample) > MOST * len(sample):
         return None
-    rows = [np.flatnonzero(scan.get_roles(events.slice(begin, BLOCK)) != 0) + begin for begin in range(0, count, BLOCK)]
-    return np.concatenate(rows)
+    rows, mask, found = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for begin in range(0, count, BLOCK):
+        roles = scan.get_roles(events.slice(begin, BLOCK))
+        if every:
+            mask[begin : begin + BLOCK] = roles
+            continue
+        some = sorting.select_rows(roles, rows[found:], mask[found:])
+        rows[found : found + some] += begin
+        found += some
+    rows, mask = (np.arange(count), mask) if every else (rows[:found], mask[:found])
+    return EventRoles(rows, mask, scan.encode_keys(events, None if every else rows), scan.keys, scan.seen)
 
 
 SAMPLE = 1_000  # events for the selectivity of conditions

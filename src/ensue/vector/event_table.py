@@ -22,8 +22,9 @@ from ensue.kernels.sorting import stable_order
 from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import as_read_only, decode_text
+from ensue.vector.arrow_numpy import Ints, as_read_only, decode_text
 from ensue.vector.arrow_types import Unit, get_field_kinds, get_time_zones, is_text, plain_type, time_unit
+from ensue.vector.key_codes import KeyCodes
 from ensue.vector.take import take_rows
 
 
@@ -102,8 +103,32 @@ _OWN = frozenset(
 
 Columns = Sequence[tuple[str, str]]  # (field, column)
 Times = tuple[evaluation.Vector, evaluation.Vector]  # of starts and ends
-# maps a table, and whether it is sorted, to the rows to keep; None: all
-Rows = Callable[[pa.Table, bool], "npt.NDArray[np.int64] | None"]
+# maps a table, and whether it is sorted, to the rows to match; None: all
+FindRoles = Callable[[pa.Table, bool], "EventRoles | None"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventRoles:
+    """Some rows of a table, ascending: the roles that their events can play, as bits, and their partitions."""
+
+    rows: Ints
+    mask: Ints
+    key: npt.NDArray[np.int32]
+    keys: KeyCodes  # of the table
+    seen: int  # the roles whose types occur in the table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventSelection:
+    """Events of a table to match: `order` has their numbers in stream order, None: their rows ascend."""
+
+    roles: EventRoles
+    order: Ints | None
+    rows: Ints  # in stream order, like all that follow
+    mask: Ints
+    key: npt.NDArray[np.int32]
+    starts: npt.NDArray[Any]
+    ends: npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,24 +377,54 @@ def _family(kind: ValueKind) -> ValueKind:
 
 
 def sort_events(
-    table: pa.Table,
-    shape: StreamSchema,
-    bad_events: str = "raise",
-    types: Collection[str] | None = None,
-    rows: Rows | None = None,
+    table: pa.Table, shape: StreamSchema, bad_events: str = "raise", types: Collection[str] | None = None
 ) -> pa.Table:
-    """Sort the events by (end, start, order columns, arrival), and drop those without a time.
+    """Sort the events by (end, start, order columns, arrival), and drop those without a time."""
+    usable, times = _drop_unusable(table, shape, bad_events, types)
+    places = find_stream_order(usable, shape, times)
+    return usable if places is None else take_rows(usable, places)
 
-    `rows` selects the rows to keep, if not all.
-    """
+
+def select_events(
+    table: pa.Table, shape: StreamSchema, bad_events: str, types: Collection[str] | None, find_roles: FindRoles
+) -> tuple[pa.Table, EventSelection | None]:
+    """The events that have a time, as they are given, and the rows to match; None: all, which are in order."""
+    usable, times = _drop_unusable(table, shape, bad_events, types)
+    schema = shape.schema
+    starts, ends = (np.asarray(v.values) for v in times)
+    in_order = not schema.order and _ascending(starts, ends, schema.intervals)
+    found = find_roles(usable, in_order)
+    if found is None:
+        places = None if in_order else find_stream_order(usable, shape, times)
+        return (usable if places is None else take_rows(usable, places)), None
+    some = times if len(found.rows) == len(ends) else _at_rows(times, found.rows)
+    order = None
+    if not in_order:
+        ordering = usable.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
+        order = find_stream_order(take_rows(ordering, found.rows) if schema.order else ordering, shape, some)
+
+    def arrange(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values if order is None else values.take(order, mode="clip")  # without a check of bounds
+
+    ends = arrange(np.asarray(some[1].values))
+    starts = arrange(np.asarray(some[0].values)) if schema.intervals else ends
+    rows, mask, key = arrange(found.rows), arrange(found.mask), arrange(found.key)
+    return usable, EventSelection(found, order, rows, mask, key, starts, ends)
+
+
+def _at_rows(times: Times, rows: Ints) -> Times:
+    end = times[1].at(rows)
+    return (end if times[0] is times[1] else times[0].at(rows)), end
+
+
+def _drop_unusable(
+    table: pa.Table, shape: StreamSchema, bad_events: str, types: Collection[str] | None
+) -> tuple[pa.Table, Times]:
     times = _times(table, shape)
     usable, dropped = drop_bad_times(table, shape, bad_events, types, times=times)
     if dropped:
         warnings.warn(f"{dropped} events without usable time are left out", stacklevel=find_stacklevel())
-    if usable is not table:
-        times = _times(usable, shape)
-    places = _places(usable, shape, times, rows)
-    return usable if places is None else take_rows(usable, places)
+    return usable, (times if usable is table else _times(usable, shape))
 
 
 def drop_bad_times(
@@ -429,23 +484,6 @@ def get_end_times(table: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
     """The end of each event, in the unit of event time."""
     name = shape.schema.end
     return np.asarray(evaluation.from_arrow(table.column(name), shape.unit, name).values)
-
-
-def _places(table: pa.Table, shape: StreamSchema, times: Times, rows: Rows | None) -> npt.NDArray[np.int64] | None:
-    """The rows to keep in stream order; None: all, as they are."""
-    if rows is None:
-        return find_stream_order(table, shape, times)
-    schema = shape.schema
-    start, end = (np.asarray(v.values) for v in times)
-    in_order = not schema.order and _ascending(start, end, schema.intervals)
-    selected = rows(table, in_order)
-    if selected is None:
-        return None if in_order else find_stream_order(table, shape, times)
-    if in_order:
-        return selected
-    ordering = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
-    places = find_stream_order(take_rows(ordering, selected), shape)
-    return selected if places is None else selected[places]
 
 
 def find_stream_order(table: pa.Table, shape: StreamSchema, times: Times | None = None) -> npt.NDArray[np.int64] | None:
