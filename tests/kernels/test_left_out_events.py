@@ -12,6 +12,7 @@ import pytest
 import ensue
 from ensue.codegen import kernel_cache as cache
 from ensue.runtime import event_pruning as relevance
+from ensue.vector import event_table
 from support.any_types import random_any_types
 from support.edges import random_edges
 from support.groups import random_groups
@@ -37,6 +38,7 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, *, some: bool) -> None:
     monkeypatch.setattr(relevance, "SOME", 8)
     monkeypatch.setattr(relevance, "BLOCK", 5)
     monkeypatch.setattr(relevance, "MOST", 1.0)
+    monkeypatch.setattr(event_table, "_MANY", 2 if some else 10**12)
 
 
 def found(events: pa.Table, text: str, **given: Any) -> list[Any]:

@@ -314,6 +314,9 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints |
         if kind is ValueKind.NULL:
             continue
         own = compute_salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
+        if types.is_dictionary(array.type) and 0 < len(array.dictionary) <= count and array.null_count == 0:
+            _add_entries(array, kind, own, high, low)
+            continue
         for begin in range(0, count, _BLOCK):
             totals, part = (high[begin:], low[begin:]), slice(begin, begin + _BLOCK)
             if some is None:
@@ -342,6 +345,17 @@ def _add(array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], hig
         hashing.add_words(as_read_only(words), valid, *own, high, low)
     else:
         hashing.add_column(*_hashes(array, kind), valid, *own, high, low)
+
+
+def _add_entries(array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], high: Words, low: Words) -> None:
+    """Adds the values of a dictionary to the hashes of their rows; each entry is hashed once."""
+    entries = np.zeros((2, len(array.dictionary)), np.uint64)
+    _add(array.dictionary, kind, own, *entries)
+    places = get_indices(array)
+    for begin in range(0, len(places), _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        high[part] += entries[0].take(places[part])
+        low[part] += entries[1].take(places[part])
 
 
 _FAMILY = {ValueKind.DATE: "timestamp"}  # equal dates and timestamps have equal hashes

@@ -131,8 +131,8 @@ class MatchTableBuilder:
         columns = shape.named_by
         standard: dict[str, Callable[[], pa.Array]] = {
             "match_id": lambda: compute_match_ids(self.identity, matches, events, columns, schema.end, hashes),
-            "start": lambda: take_values(gathered.get_column(schema.start), _find_first_rows(gathered, schema)),
-            "end": lambda: take_values(gathered.get_column(schema.end), get_last_rows(matches)),
+            "start": lambda: gathered.take(schema.start, _find_first_rows(gathered, schema)),
+            "end": lambda: gathered.take(schema.end, get_last_rows(matches)),
             "location": lambda: _compute_hulls(matches, events, schema),
         }
         if is_interval_negation(pattern):
@@ -325,7 +325,9 @@ class ResultShape:
     def _at_rows(self, field: FieldRef, rows: Ints, gathered: MatchValues) -> pa.Array:
         """A field, or whole events, at some rows of the events."""
         if field.name is not None:
-            return take_values(gathered.column(field.variable, field.name), rows)
+            if gathered.is_result(field.variable):
+                return take_values(gathered.column(field.variable, field.name), rows)
+            return gathered.take(gathered.columns[field.variable][field.name], rows)
         if field.variable in self.results.applied:
             names = self.results.list_attributes(field.variable)
             parts = [take_values(gathered.column(field.variable, name), rows) for name in names]

@@ -18,7 +18,7 @@ from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms, rewrite_expr
-from ensue.kernels.sorting import stable_order
+from ensue.kernels.sorting import measure_order, stable_order
 from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector import evaluation
@@ -89,6 +89,7 @@ TYPE = "__type"  # the column with the event type of several tables
 PLACE = "__place"  # the column with the arrival order, if nothing else defines it
 COMPUTED = "__key_"  # prefix of columns that are computed on reading
 _RUN = 64  # average length of sorted runs from which merging beats radix sort
+_MANY = 1 << 16  # times that are checked in one pass
 _NUMBERS = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
 ORDERED = (*_NUMBERS, ValueKind.TIMESTAMP, ValueKind.DATE)
 
@@ -380,8 +381,8 @@ def sort_events(
     table: pa.Table, shape: StreamSchema, bad_events: str = "raise", types: Collection[str] | None = None
 ) -> pa.Table:
     """Sort the events by (end, start, order columns, arrival), and drop those without a time."""
-    usable, times = _drop_unusable(table, shape, bad_events, types)
-    places = find_stream_order(usable, shape, times)
+    usable, times, ascends = _drop_unusable(table, shape, bad_events, types)
+    places = None if ascends and not shape.schema.order else find_stream_order(usable, shape, times)
     return usable if places is None else take_rows(usable, places)
 
 
@@ -389,10 +390,10 @@ def select_events(
     table: pa.Table, shape: StreamSchema, bad_events: str, types: Collection[str] | None, find_roles: FindRoles
 ) -> tuple[pa.Table, EventSelection | None]:
     """The events that have a time, as they are given, and the rows to match; None: all, which are in order."""
-    usable, times = _drop_unusable(table, shape, bad_events, types)
+    usable, times, ascends = _drop_unusable(table, shape, bad_events, types)
     schema = shape.schema
     starts, ends = (np.asarray(v.values) for v in times)
-    in_order = not schema.order and _ascending(starts, ends, schema.intervals)
+    in_order = not schema.order and (ascends or _ascending(starts, ends, schema.intervals))
     found = find_roles(usable, in_order)
     if found is None:
         places = None if in_order else find_stream_order(usable, shape, times)
@@ -419,12 +420,20 @@ def _at_rows(times: Times, rows: Ints) -> Times:
 
 def _drop_unusable(
     table: pa.Table, shape: StreamSchema, bad_events: str, types: Collection[str] | None
-) -> tuple[pa.Table, Times]:
+) -> tuple[pa.Table, Times, bool]:
+    """The events that have a time, their times, and whether these are known to ascend."""
     times = _times(table, shape)
+    start, end = times
+    if start is end and len(end) >= _MANY and end.valid is None and not isinstance(end, evaluation.Refused):
+        values = np.asarray(end.values)
+        if values.dtype == np.int64 and bad_events in ("raise", "drop"):
+            least, greatest, falls = measure_order(as_read_only(values))
+            if int(greatest) - int(least) < 2**63:
+                return table, times, falls == 0
     usable, dropped = drop_bad_times(table, shape, bad_events, types, times=times)
     if dropped:
         warnings.warn(f"{dropped} events without usable time are left out", stacklevel=find_stacklevel())
-    return usable, (times if usable is table else _times(usable, shape))
+    return usable, (times if usable is table else _times(usable, shape)), False
 
 
 def drop_bad_times(

@@ -304,8 +304,8 @@ class ColumnCodes:
             return np.full(len(array) if rows is None else len(rows), -1, np.int32)
         indices, valid = get_indices(array), validity(array.indices)
         if rows is not None:
-            indices, valid = indices[rows], None if valid is None else valid[rows]
-        codes_of_rows = known[indices]
+            indices, valid = indices.take(rows, mode="clip"), None if valid is None else valid[rows]
+        codes_of_rows = known.take(indices, mode="clip")  # without a check of bounds
         return codes_of_rows if valid is None else np.where(valid, codes_of_rows, np.int32(-1))
 
     def _encode_whole(self, meaning: str, keys: Ints, valid: Bools | None) -> Codes:

@@ -347,7 +347,9 @@ def locate_matches(
         rows[chosen] = np.arange(len(chosen))
 
     def locate(own: Ints) -> Ints:
-        return np.where(own < 0, np.int64(-1), rows[own]) if len(own) else own
+        if not len(own) or own.min() >= 0:
+            return rows.take(own, mode="clip")
+        return np.where(own < 0, np.int64(-1), rows[own])
 
     return matches.map_rows(locate), events, hashes
 
