@@ -328,11 +328,23 @@ def esper_sheet(reports: Sequence[Report]) -> Sheet:
 
 
 def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
-    """A question in Ensue and in what one would write by hand, in processor time."""
-    ways = ("ensue", "polars", "pandas", "duckdb")
+    """A question in Ensue and in what one would write by hand, in processor time and by the clock."""
+    ways, more = ("ensue", "polars", "pandas", "duckdb"), all("seconds" in r for r in reports)
+    threads = f", {reports[0]['threads']} thread each" if more else ""
+    own = ("Ensue without ids", "Polars / without ids", "Ensue by the clock", "Polars by the clock") if more else ()
+
+    def list_more(report: Report) -> list[str]:
+        taken = report["cpu_seconds"]
+        bare = taken["ensue without ids"]
+        clock = (report["seconds"][way] for way in ("ensue", "polars"))
+        return [f"{bare * 1e3:,.0f}", f"{taken['polars'] / bare:.1f}", *(f"{seconds * 1e3:,.0f}" for seconds in clock)]
+
     return Sheet(
-        f"Compared with code written by hand, {_counted(reports)} events, milliseconds of processor time",
-        ("question", "symbols", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue", "DuckDB / Ensue"),
+        f"Compared with code written by hand, {_counted(reports)} events{threads}, milliseconds of processor time",
+        (
+            "question", "symbols", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue",
+            "DuckDB / Ensue", *own,
+        ),
         tuple(
             (
                 f"{r['question']}, {r['form']}" + ("" if r["ordered"] else ", unsorted"),
@@ -341,10 +353,11 @@ def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
                 *(f"{r['cpu_seconds'][way] * 1e3:,.0f}" if way in r["cpu_seconds"] else "-" for way in ways),
                 f"{r['ratio']['polars']:.1f}",
                 f"{r['ratio']['duckdb']:.1f}",
+                *(list_more(r) if more else ()),
             )
             for r in reports
         ),
-    )
+    )  # fmt: skip
 
 
 def row_pattern_sheet(reports: Sequence[Report]) -> Sheet:

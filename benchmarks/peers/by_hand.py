@@ -1,15 +1,18 @@
 """Questions in Ensue, and what one would write by hand: Polars, pandas, DuckDB.
 
 python -m benchmarks.peers.by_hand [--events 2000000] [--question NAME ...] [--symbols 1000 ...] [--form FORM ...]
+    [--threads 1]
 
-Each question is asked of one symbol and within a minute. Times are of the processor, all cores
-together, the best of several passes in turns; Ensue's kernel is compiled before. Where there are
-several ways to write a question by hand, the fastest counts. Matches are compared one by one, by
-the times of their events.
+Each question is asked of one symbol and within a minute. Times are of the processor, all threads
+together, and by the clock, the best of several passes in turns; Ensue, Polars and DuckDB have as many
+threads. Ensue's kernel is compiled before. Where there are several ways to write a question by hand, the
+fastest counts. Code by hand gives no ids to matches, so Ensue is measured with and without them. Matches
+are compared one by one, by the times of their events.
 """
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +36,8 @@ import ensue
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "by_hand.json"
 SECONDS = 60
+THREADS = ("ENSUE_THREADS", "POLARS_MAX_THREADS")  # read once, when a library is imported
+BARE = "ensue without ids"
 FORMS = ("strings", "dictionaries", "integers")  # of the symbols; types are dictionaries beside integers
 SYMBOLS = (1_000, 100_000, 1_000_000)
 SETTINGS = (  # symbols, their form, and whether the events are in order
@@ -122,7 +127,7 @@ def chain_in_pandas(events: pd.DataFrame, volumes: Volumes, *, ordered: bool) ->
 
 def in_duckdb(text: str, events: pa.Table, *, ordered: bool) -> pa.Table:  # noqa: ARG001
     """A statement over `events`."""
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": int(os.environ.get(THREADS[1], "0")) or os.cpu_count()}) as connection:
         connection.register("events", events)
         return connection.sql(text).to_arrow_table()
 
@@ -303,6 +308,9 @@ QUESTIONS = (
 def main() -> int:
     """Asks all questions in all ways, writes the results; 1 if any matches differ."""
     options = _options()
+    if any(os.environ.get(name) != str(options.threads) for name in THREADS):
+        os.environ.update(dict.fromkeys(THREADS, str(options.threads)))
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.peers.by_hand", *sys.argv[1:]])
     console = Console(width=None if sys.stdout.isatty() else 140)
     before = machine() | {p.__name__: p.__version__ for p in (pl, pd, duckdb)}
     reports = []
@@ -354,19 +362,22 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
         own["pandas"] = events.to_pandas()
     ways: dict[str, Way] = {
         **question.by_hand,
-        "ensue": lambda given, ordered: ensue.match(given, question.query, time="ts", type="type"),  # noqa: ARG005
+        "ensue": partial(in_ensue, question.query, ids=True),
+        BARE: partial(in_ensue, question.query, ids=False),
     }
     found: dict[str, pa.Table] = {}
     seconds: dict[str, list[float]] = {}
+    by_clock: dict[str, list[float]] = {}
     for turn in range(passes + 1):
         for name, way in ways.items():
-            library = name.split()[0]
+            library = name if name == BARE else name.split()[0]
             clock = Clock()
             with clock:
                 result = way(own.get(library, events), ordered=ordered)
             found[name] = result.select(list(question.columns))
             if turn:  # the first compiles, and finds memory
                 seconds.setdefault(library, []).append(clock.cpu_seconds)
+                by_clock.setdefault(library, []).append(clock.seconds)
             del result
     expected = members(found["ensue"])
     best = {name: min(taken) for name, taken in seconds.items()}
@@ -378,9 +389,16 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
         "events": events.num_rows,
         "matches": found["ensue"].num_rows,
         "same": all(np.array_equal(members(t), expected) for t in found.values()),
+        "threads": int(os.environ.get(THREADS[0], os.cpu_count() or 1)),
         "cpu_seconds": best,
-        "ratio": {name: best[name] / best["ensue"] for name in best if name != "ensue"},
+        "seconds": {name: min(taken) for name, taken in by_clock.items()},
+        "ratio": {name: best[name] / best["ensue"] for name in best if name not in ("ensue", BARE)},
     }
+
+
+def in_ensue(query: str, events: pa.Table, *, ordered: bool, ids: bool) -> pa.Table:  # noqa: ARG001
+    """The matches of a query."""
+    return ensue.match(events, query, time="ts", type="type", options=ensue.OutputOptions(ids=ids))
 
 
 def members(found: pa.Table) -> Any:
@@ -395,6 +413,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of each library; pandas has one")
     only = "this one (repeatable); results are then not written"
     parser.add_argument("--symbols", type=int, action="append", choices=SYMBOLS, help=only)
     parser.add_argument("--form", action="append", choices=FORMS, help=only)

@@ -47,16 +47,17 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
 
 def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping[Name, pa.Table]:
     find_roles = workload.works[0].rows if len(workload.works) == 1 else None
-    usable = (events, workload.source.shape, options.stream.bad_events, workload.types)
-    events, selection = (sort_events(*usable), None) if find_roles is None else select_events(*usable, find_roles)
+    given = (events, workload.source.shape, options.stream.bad_events, workload.types)
+    events, selection = (sort_events(*given), None) if find_roles is None else select_events(*given, find_roles)
+    seen = events if find_roles is None else given[0]
     for work in workload.works:
         for prepared in work.expected:
-            warn_if_expensive(prepared, events if work.of_events else None)
+            warn_if_expensive(prepared, seen if work.of_events else None)
     results: dict[int, pa.Table] = {}
     unseen: list[UnseenTypes] = []
     with allow_interrupts(), mark_waiting():
         for number, work in enumerate(workload.works):
-            share = _share(options.progress, number, len(workload.works), events.num_rows)
+            share = _share(options.progress, number, len(workload.works), seen.num_rows)
             stage = work.as_single_stage()
             matcher = stage.table_matcher()
             tables = run_to_end(matcher, StageInput.from_events(events, share, selection))
@@ -64,7 +65,9 @@ def run(workload: Workload, events: pa.Table, options: SourceOptions) -> Mapping
             for output in work.outputs:
                 results[output.number] = _finish_result(output, delivered.get(output.number))
             unseen.append(work.find_unseen(matcher, events, tables))
-    _warn_of_unseen(unseen, events, workload)
+    if options.progress is not None and seen.num_rows and not events.num_rows:
+        options.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
+    _warn_of_unseen(unseen, seen, workload)
     return {output.name: results[output.number] for output in workload.outputs}
 
 

@@ -69,18 +69,18 @@ def can_prune_events(prepared: CompiledQuery) -> bool:
     )
 
 
-def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> EventRoles | None:
-    """The roles of relevant events; None: too many are relevant for pruning to pay, and all are in order."""
-    count = events.num_rows
-    if count < MANY:
-        return None
-    every = not can_prune_events(prepared)
-    if every and in_order:
+def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sorts: bool = False) -> EventRoles | None:
+    """The roles of relevant events; None: too many are relevant for pruning to pay.
+
+    `sorts`: the events are brought into order afterwards, so it needs only their rows.
+    """
+    count, every = events.num_rows, not can_prune_events(prepared)
+    if count < MANY or (every and (in_order or sorts)):
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
     sample = scan.get_roles(pa.concat_tables(pieces).combine_chunks())
-    if in_order and np.count_nonzero(sample) > MOST * len(sample):
+    if (in_order or sorts) and np.count_nonzero(sample) > MOST * len(sample):
         return None
     rows, mask, found = np.empty(count, np.int64), np.empty(count, np.int64), 0
     for begin in range(0, count, BLOCK):
@@ -92,7 +92,8 @@ def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> Eve
         rows[found : found + some] += begin
         found += some
     rows, mask = (np.arange(count), mask) if every else (rows[:found], mask[:found])
-    return EventRoles(rows, mask, scan.encode_keys(events, None if every else rows), scan.keys, scan.seen)
+    key = None if sorts else scan.encode_keys(events, None if every else rows)
+    return EventRoles(rows, mask, key, scan.keys, scan.seen)
 
 
 SAMPLE = 1_000  # events for the selectivity of conditions

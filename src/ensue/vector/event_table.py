@@ -114,7 +114,7 @@ class EventRoles:
 
     rows: Ints
     mask: Ints
-    key: npt.NDArray[np.int32]
+    key: npt.NDArray[np.int32] | None  # None: only their rows are asked for
     keys: KeyCodes  # of the table
     seen: int  # the roles whose types occur in the table
 
@@ -392,13 +392,15 @@ def select_events(
     """The events that have a time, as they are given, and the rows to match; None: all, which are in order."""
     usable, times, ascends = _drop_unusable(table, shape, bad_events, types)
     schema = shape.schema
-    starts, ends = (np.asarray(v.values) for v in times)
-    in_order = not schema.order and (ascends or _ascending(starts, ends, schema.intervals))
+    in_order = not schema.order and (
+        ascends or _ascending(np.asarray(times[0].values), np.asarray(times[1].values), schema.intervals)
+    )
     found = find_roles(usable, in_order)
     if found is None:
         places = None if in_order else find_stream_order(usable, shape, times)
         return (usable if places is None else take_rows(usable, places)), None
-    some = times if len(found.rows) == len(ends) else _at_rows(times, found.rows)
+    end = times[1].at(found.rows)
+    some = (times[0].at(found.rows) if schema.intervals else end), end
     order = None
     if not in_order:
         ordering = usable.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
@@ -407,15 +409,12 @@ def select_events(
     def arrange(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return values if order is None else values.take(order, mode="clip")  # without a check of bounds
 
-    ends = arrange(np.asarray(some[1].values))
+    rows = arrange(found.rows)
+    if found.key is None:
+        return take_rows(usable, rows), None
+    ends = arrange(np.asarray(end.values))
     starts = arrange(np.asarray(some[0].values)) if schema.intervals else ends
-    rows, mask, key = arrange(found.rows), arrange(found.mask), arrange(found.key)
-    return usable, EventSelection(found, order, rows, mask, key, starts, ends)
-
-
-def _at_rows(times: Times, rows: Ints) -> Times:
-    end = times[1].at(rows)
-    return (end if times[0] is times[1] else times[0].at(rows)), end
+    return usable, EventSelection(found, order, rows, arrange(found.mask), arrange(found.key), starts, ends)
 
 
 def _drop_unusable(

@@ -4,7 +4,7 @@ import io
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,8 @@ from ensue.vector.column_values import format_decimals, format_nested
 from ensue.vector.take import take_values
 
 Codes = npt.NDArray[np.int32]
+Offsets: TypeAlias = npt.NDArray[np.integer]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _FIRST_SLOTS = 1 << 10
 _FIRST_BYTES = 1 << 14
@@ -129,13 +131,7 @@ class TextCodes:
         self._codes = np.zeros(_FIRST_SLOTS // 2, np.int32)
         self._data = np.zeros(_FIRST_BYTES, np.uint8)
 
-    def encode(
-        self,
-        offsets: npt.NDArray[np.integer],
-        data: npt.NDArray[np.uint8],
-        valid: Bools | None,
-        rows: Ints | None = None,
-    ) -> Codes:
+    def encode(self, offsets: Offsets, data: Bytes, valid: Bools | None, rows: Ints | None = None) -> Codes:
         """The code of each string, or of those in some rows, -1 for invalid ones."""
         offsets, data = as_read_only(offsets), as_read_only(data)
         known, every = to_kernel_validity(valid), rows is None
@@ -154,13 +150,7 @@ class TextCodes:
         return out
 
     def _encode_some(
-        self,
-        hashes: npt.NDArray[np.uint64],
-        offsets: npt.NDArray[np.integer],
-        data: npt.NDArray[np.uint8],
-        rows: Ints,
-        known: Bools,
-        out: Codes,
+        self, hashes: npt.NDArray[np.uint64], offsets: Offsets, data: Bytes, rows: Ints, known: Bools, out: Codes
     ) -> None:
         done = 0
         while True:

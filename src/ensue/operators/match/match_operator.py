@@ -139,8 +139,8 @@ class MatchOperator:
         (query,) = self.prepared
 
         def find(events: pa.Table, in_order: bool) -> EventRoles | None:
-            # parts leave out irrelevant events themselves
-            return None if _is_faster_in_parts(query, events) else find_roles(query, events, in_order)
+            parts = _is_faster_in_parts(query, events)  # they leave out irrelevant events themselves
+            return None if parts and in_order else find_roles(query, events, in_order, sorts=parts)
 
         return find
 
