@@ -265,11 +265,12 @@ def create_matcher(
 
 
 def _is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
+    threads = query.planning.limits.thread_count  # an error of the environment does not depend on the table
     if not has_many_events(events) or not can_match_in_parts(query):
         return False
     from ensue.operators.match.parallel_match import is_faster_in_parts
 
-    return is_faster_in_parts(query, events)
+    return threads > 1 or is_faster_in_parts(query, events)
 
 
 class QueriesTableMatcher(TableMatcher, Protocol):
