@@ -341,12 +341,15 @@ def _esper_cells(r: Report) -> tuple[str, str, str, str]:
 
 def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
     """A question in Ensue and in what one would write by hand, in processor time on all cores."""
-    ways = ("ensue", "polars", "pandas", "duckdb")
+    bare = "ensue without ids"
+    more = all(bare in r["cpu_seconds"] for r in reports)
+    ways = ("ensue", *((bare,) if more else ()), "polars", "pandas", "duckdb")
     return Sheet(
         "Compared with code written by hand, milliseconds of processor time",
         (
             "question", "events", "symbols", "matches",
-            "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue", "DuckDB / Ensue",
+            "Ensue", *(("without ids",) if more else ()), "Polars", "pandas", "DuckDB", "Polars / Ensue",
+            *(("Polars / without ids",) if more else ()), "DuckDB / Ensue",
         ),
         tuple(
             (
@@ -356,6 +359,7 @@ def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
                 f"{r['matches']:,}" + ("" if r["same"] else " (differ)"),
                 *(f"{r['cpu_seconds'][way] * 1e3:,.0f}" if way in r["cpu_seconds"] else "-" for way in ways),
                 f"{r['ratio']['polars']:.1f}",
+                *((f"{r['cpu_seconds']['polars'] / r['cpu_seconds'][bare]:.1f}",) if more else ()),
                 f"{r['ratio']['duckdb']:.1f}",
             )
             for r in on_all_cores(reports)

@@ -6,7 +6,8 @@ Each question is asked of one symbol and within a minute. Times are of the proce
 together, and of the clock, the best of several passes in turns; each library takes as many threads
 as it does by itself. Ensue's kernel is compiled before. Fewer cores, and a second number of events,
 are measured with texts in order only. Where there are several ways to write a question by hand, the
-fastest counts. Matches are compared one by one, by the times of their events.
+fastest counts. Code by hand gives no ids to matches, so Ensue is measured with and without them.
+Matches are compared one by one, by the times of their events.
 """
 
 import argparse
@@ -37,6 +38,7 @@ import ensue
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "by_hand.json"
 SECONDS = 60
+BARE = "ensue without ids"
 FORMS = ("strings", "dictionaries", "integers")  # of the symbols; types are dictionaries beside integers
 SYMBOLS = (1_000, 100_000, 1_000_000)
 SETTINGS = (  # symbols, their form, and whether the events are in order
@@ -380,14 +382,15 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
         own["pandas"] = events.to_pandas()
     ways: dict[str, Way] = {
         **question.by_hand,
-        "ensue": lambda given, ordered: ensue.match(given, question.query, time="ts", type="type"),  # noqa: ARG005
+        "ensue": partial(in_ensue, question.query, ids=True),
+        BARE: partial(in_ensue, question.query, ids=False),
     }
     found: dict[str, pa.Table] = {}
     seconds: dict[str, list[float]] = {}
     by_clock: dict[str, list[float]] = {}
     for turn in range(passes + 1):
         for name, way in ways.items():
-            library = name.split()[0]
+            library = name if name == BARE else name.split()[0]
             clock = Clock()
             with clock:
                 result = way(own.get(library, events), ordered=ordered)
@@ -408,8 +411,13 @@ def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool,
         "same": all(np.array_equal(members(t), expected) for t in found.values()),
         "cpu_seconds": best,
         "seconds": {name: min(taken) for name, taken in by_clock.items()},
-        "ratio": {name: best[name] / best["ensue"] for name in best if name != "ensue"},
+        "ratio": {name: best[name] / best["ensue"] for name in best if name not in ("ensue", BARE)},
     }
+
+
+def in_ensue(query: str, events: pa.Table, *, ordered: bool, ids: bool) -> pa.Table:  # noqa: ARG001
+    """The matches of a query."""
+    return ensue.match(events, query, time="ts", type="type", options=ensue.OutputOptions(ids=ids))
 
 
 def members(found: pa.Table) -> Any:

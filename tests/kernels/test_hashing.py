@@ -69,11 +69,16 @@ def test_strings_get_lasting_codes(words, wide):
     codes, content = np.zeros(32, np.int32), np.zeros(4000, np.uint8)
     out, state = np.empty(len(words), np.int32), np.zeros(4, np.int64)
     table = slots, places, content, codes
-    done = hashing.encode_texts(hashes, offsets, data, ALL, *table, state, out, 0)
+    done = hashing.encode_texts(hashes, offsets, data, hashing.EVERY_ROW, ALL, *table, state, out, 0)
     assert done == len(words)
     assert out.tolist() == [known.setdefault(word, len(known)) for word in words]
     kept = [content[places[k] : places[k + 1]].tobytes().decode() for k in range(len(known))]
     assert kept == list(known)
+    rows = np.arange(len(words))[::-2]
+    if len(rows):  # some of them have the same codes
+        some, again = hashes[rows].copy(), np.empty(len(rows), np.int32)
+        assert hashing.encode_texts(some, offsets, data, rows, ALL, *table, state, again, 0) == len(rows)
+        assert again.tolist() == out[rows].tolist()
 
 
 @pytest.mark.parametrize("room", [(4, 9, 100), (64, 3, 100), (64, 9, 3)])
@@ -88,7 +93,7 @@ def test_a_full_table_asks_for_room_and_stays_whole(room):
         np.zeros(entries - 1, np.int32),
     )
     out, state = np.full(3, -7, np.int32), np.zeros(4, np.int64)
-    done = hashing.encode_texts(hashed(words)[0], offsets, data, ALL, *table, state, out, 0)
+    done = hashing.encode_texts(hashed(words)[0], offsets, data, hashing.EVERY_ROW, ALL, *table, state, out, 0)
     assert done < 3
     assert state[2] == done
     assert out[done:].tolist() == [-7] * (3 - done)
@@ -100,7 +105,7 @@ def test_texts_of_the_same_hash_are_told_apart():
     table = (np.zeros(8, np.uint64), np.zeros(5, np.int64), np.zeros(99, np.uint8), np.zeros(4, np.int32))
     out = np.empty(3, np.int32)
     same = np.full(3, 5, np.uint64)
-    hashing.encode_texts(same, offsets, data, ALL, *table, np.zeros(4, np.int64), out, 0)
+    hashing.encode_texts(same, offsets, data, hashing.EVERY_ROW, ALL, *table, np.zeros(4, np.int64), out, 0)
     assert out.tolist() == [0, 1, 0]
 
 
@@ -112,7 +117,7 @@ def test_placed_entries_are_found_again():
     hashing.insert_texts(hashes, slots)
     table = slots, offsets.copy(), data.copy(), np.arange(3, dtype=np.int32)
     out, state = np.empty(3, np.int32), np.array([3, 3, 3, 6])
-    assert hashing.encode_texts(hashes, offsets, data, ALL, *table, state, out, 0) == 3
+    assert hashing.encode_texts(hashes, offsets, data, hashing.EVERY_ROW, ALL, *table, state, out, 0) == 3
     assert out.tolist() == [0, 1, 2]
 
 

@@ -13,6 +13,7 @@ import ensue
 from ensue.codegen import kernel_cache as cache
 from ensue.runtime import event_pruning as relevance
 from ensue.runtime import table_parts
+from ensue.vector import event_table
 from support.any_types import random_any_types
 from support.edges import random_edges
 from support.groups import random_groups
@@ -36,9 +37,11 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, *, some: bool) -> None:
     """From any number of events on, or never."""
     monkeypatch.setattr(relevance, "MANY", 8 if some else 10**12)
     monkeypatch.setattr(relevance, "SOME", 8)
+    monkeypatch.setattr(relevance, "BLOCK", 5)
     monkeypatch.setattr(table_parts, "BLOCK", 5)
     for share in ("FEW", "MOST"):
         monkeypatch.setattr(relevance, share, 1.0)
+    monkeypatch.setattr(event_table, "_MANY", 2 if some else 10**12)
 
 
 def found(events: pa.Table, text: str, **given: Any) -> list[Any]:

@@ -261,3 +261,13 @@ def test_a_new_structure_needs_nothing_of_the_engine(latest):
     assert latest.get_held_rows().tolist() == [3 * n + 1 for n in range(count)]
     assert latest.partial_matches == count
     assert pairs(latest.process(letters.slice(2, 1))) == [(1, 3 * count)]
+
+
+def test_an_event_whose_matches_do_not_fit_is_repeated_after_the_table_has_grown(monkeypatch):
+    monkeypatch.setattr("ensue.physical.structure.INITIAL_ROWS", 256)
+    letters = "A" * 1_200 + "B" + "AB"
+    events = pa.table({"t": range(len(letters)), "type": list(letters)})
+    query = "SEQ(A a, B b) WITHIN 9000 RETURN a.t AS a, b.t AS b"
+    found = ensue.match(events, query, time="t", type="type", options=PlannerOptions(structure="stacks"))
+    pairs = list(zip(found["a"].to_pylist(), found["b"].to_pylist(), strict=True))
+    assert sorted(pairs) == sorted([(a, b) for a in range(1_200) for b in (1_200, 1_202)] + [(1_201, 1_202)])

@@ -22,7 +22,7 @@ from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import OutputTable, Progress, StageInput, UnseenTypes
 from ensue.runtime.workload import Workload
 from ensue.traceback_filter import find_stacklevel
-from ensue.vector.event_table import check_reserved_names, create_schema, drop_bad_times, sort_events
+from ensue.vector.event_table import check_reserved_names, create_schema, drop_bad_times, select_events, sort_events
 from ensue.vector.take import create_empty_table
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ def run(workload: Workload, events: pa.Table | pa.RecordBatchReader, options: So
 
 
 def _match(workload: Workload, seen: "pa.Table | SpilledEvents", options: SourceOptions) -> Mapping[Name, pa.Table]:
-    events = seen
+    events, selection = seen, None
     if isinstance(seen, pa.Table):
-        rows = workload.works[0].rows if len(workload.works) == 1 else None
-        events = sort_events(seen, workload.source.shape, options.stream.bad_events, workload.types, rows)
-        seen = events if rows is None else seen
+        find_roles = workload.works[0].rows if len(workload.works) == 1 else None
+        given = (seen, workload.source.shape, options.stream.bad_events, workload.types)
+        events, selection = (sort_events(*given), None) if find_roles is None else select_events(*given, find_roles)
+        seen = events if find_roles is None else seen
         for work in workload.works:
             for prepared in work.expected:
                 warn_if_expensive(prepared, seen if work.of_events else None)
@@ -82,7 +83,7 @@ def _match(workload: Workload, seen: "pa.Table | SpilledEvents", options: Source
             stage = work.as_single_stage()
             if isinstance(events, pa.Table):
                 matcher = stage.table_matcher()
-                tables = run_to_end(matcher, StageInput.from_events(events, share))
+                tables = run_to_end(matcher, StageInput.from_events(events, share, selection))
                 unseen.append(work.find_unseen(matcher, events, tables))
             else:
                 tables, missing = events.match(work, share)

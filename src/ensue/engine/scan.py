@@ -15,8 +15,11 @@ from ensue.ir.traversal import iterate_nodes, rewrite_expr
 from ensue.kernels.arena import clear_bit
 from ensue.schema import ANY, ValueKind, get_type_names
 from ensue.vector import evaluation
+from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
+from ensue.vector.event_table import EventSelection
 from ensue.vector.key_codes import KeyCodes, TypeNames
+from ensue.vector.take import take_rows
 
 Array = npt.NDArray[np.generic]
 
@@ -116,13 +119,23 @@ class Scan:
     def __call__(self, events: pa.Table) -> ScannedBatch:
         lookup = self._lookup(events)
         mask = self._mask(events, lookup)
-        return self._scan(mask, self._encode_keys(events), lookup)
+        return self._scan(mask, self.encode_keys(events), lookup)
 
     def scan_known(
         self, events: pa.Table, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32] | None
     ) -> ScannedBatch:
         """Scan events whose roles, and perhaps the codes of their keys, are known."""
-        return self._scan(mask, self._encode_keys(events) if key is None else key, self._lookup(events))
+        return self._scan(mask, self.encode_keys(events) if key is None else key, self._lookup(events))
+
+    def scan_selection(self, events: pa.Table, selection: EventSelection, part: slice) -> ScannedBatch:
+        """Scan selected events of a table, whose roles, keys and times are known."""
+        rows, program = selection.rows[part], self.program
+        refs = (node for feature in program.features for node in iterate_nodes(feature.expr))
+        read = {node.name for node in refs if isinstance(node, FieldRef)}
+        lookup = self._lookup(take_rows(events.select([n for n in events.column_names if n in read]), rows))
+        features = tuple(self._feature(f, lookup, len(rows)) for f in program.features)
+        starts, ends = (self._as_time(times[part]) for times in (selection.starts, selection.ends))
+        return ScannedBatch(selection.mask[part], selection.key[part], starts, ends, features)
 
     @property
     def columns(self) -> set[str]:
@@ -131,11 +144,12 @@ class Scan:
         read = {node.name for node in refs if isinstance(node, FieldRef) and node.name is not None}
         return read | {self.program.schema.start, self.program.schema.end}
 
-    def _encode_keys(self, events: pa.Table) -> npt.NDArray[np.int32]:
+    def encode_keys(self, events: pa.Table, rows: Ints | None = None) -> npt.NDArray[np.int32]:
+        """The codes of the partitions of all events, or of some rows."""
         names = [e.field_name for e in self.program.plan.query.equivalence]
         if not names:
-            return np.zeros(events.num_rows, np.int32)
-        return self.keys.encode([events.column(n) for n in names])
+            return np.zeros(events.num_rows if rows is None else len(rows), np.int32)
+        return self.keys.encode([events.column(n) for n in names], rows)
 
     def _scan(self, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32], lookup: evaluation.Lookup) -> ScannedBatch:
         program, schema, count = self.program, self.program.schema, len(mask)
@@ -222,6 +236,9 @@ class Scan:
     def _time(self, vector: Vector) -> Array:
         values = vector.values
         assert isinstance(values, np.ndarray)
+        return self._as_time(values)
+
+    def _as_time(self, values: Array) -> Array:
         dtype = np.float64 if self.program.frame.real_time else np.int64
         return np.ascontiguousarray(values, dtype)
 

@@ -251,6 +251,7 @@ def encode_texts(
     hashes: Words,
     offsets: Ints,
     data: Bytes,
+    rows: Ints,
     valid: Bools,
     slots: Words,
     entry_offsets: Ints,
@@ -260,20 +261,21 @@ def encode_texts(
     out: Codes,
     start: int,
 ) -> int:
-    """Encode strings from row `start`; return the row that needs more space.
+    """Encode strings in some rows, or in all, from number `start`; return the number of the one that needs more space.
 
     A slot holds the upper half of a text's hash and, in the lower half, the number of its entry
     from 1 (0: free), so that one memory access mostly decides.
     """
     mask = np.uint64(len(slots) - 1)
-    every = len(valid) == 0
-    rows = len(offsets) - 1
-    for k in range(start, rows):
-        if not (every or valid[k]):
+    all_valid, every = len(valid) == 0, len(rows) == 0
+    count = len(out)
+    for k in range(start, count):
+        row = np.uint64(k if every else rows[k])
+        if not (all_valid or valid[row]):
             out[k] = -1
             continue
-        begin = np.int64(offsets[k])
-        length = np.int64(offsets[k + 1]) - begin
+        begin = np.int64(offsets[row])
+        length = np.int64(offsets[row + _ONE]) - begin
         hashed = hashes[k]
         at = hashed & mask
         slot = slots[at]
@@ -310,7 +312,7 @@ def encode_texts(
             state[2] += 1
             state[3] += length
         out[k] = entry_codes[entry]
-    return rows
+    return count
 
 
 @kernel()

@@ -14,6 +14,17 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 @kernel()
+def measure_order(values: Any) -> tuple[Any, Any, int]:
+    """The least and the greatest of some values, and how many are less than the one before."""
+    low = high = values[0]
+    falls = 0
+    for k in range(1, len(values)):
+        low, high = min(low, values[k]), max(high, values[k])
+        falls += int(values[k] < values[k - 1])
+    return low, high, falls
+
+
+@kernel()
 def stable_order(values: Ints) -> Ints:
     """The stable ascending order of values.
 

@@ -29,10 +29,11 @@ from ensue.printing.expression_printer import format_name
 class StackKernel(InstanceKernel):
     instances: InstanceStore
     stacks: InstanceStacks
+    growing: tuple[str, ...]
 
     @property
     def returned(self) -> tuple[str, ...]:
-        return ("O",)
+        return self.growing
 
     @property
     def complexes(self) -> Mapping[str, NestedMatches]:
@@ -77,6 +78,9 @@ class _StackWriter:
         self.access = _InstanceAccess(self.instances, self.order)
         self.tally = frame.tally
         self.output = tuple(f"row_{variable}" for variable in self.order)
+        # an event that counts cannot be repeated, and a variable for a table that grows triples the time of an event
+        repeats = not (self.tally.on or structure.counted or frame.counts or frame.complexes)
+        self.returned = () if repeats else ("O",)
 
     def write(self) -> StackKernel:
         for _ in range(2):  # the first pass collects the features that the conditions read
@@ -97,10 +101,10 @@ class _StackWriter:
                 ("otop > MOST_WAITING", "NEEDS_DRAIN"),
                 ("otop + SPARE_OUTPUT > O.shape[0]", "NEEDS_OUTPUT"),
             ),
-            returned=("O",),
+            returned=self.returned,
         )
         text = write_kernel(self.frame, "Instance stacks.", [step], own=GROW)
-        return StackKernel(text, self.output, self.instances, self.stacks)
+        return StackKernel(text, self.output, self.instances, self.stacks, self.returned)
 
     def _event(self, out: SourceWriter) -> None:
         self.instances.push_nested(out)
@@ -109,6 +113,8 @@ class _StackWriter:
             out.note("", self._describe(place))
             with out.block(f"if {self.frame.test(variable)}:"):
                 if place == len(self.order) - 1:
+                    if not self.returned:
+                        out("begun = otop")
                     self._construct(out, place - 1, self._top(place - 1))
                 elif place == 0:
                     self._push(out, variable)
@@ -169,7 +175,7 @@ class _StackWriter:
                 with out.block(f"if {far}:"):
                     out("break")
             if place:  # a nested loop may take long
-                write_stop_if(out, STOP_REQUESTED, ("O",))
+                write_stop_if(out, STOP_REQUESTED, self.returned)
             at = format_stack_place(self.order[place])
             out(*self.tally.count_try(at))
             tests: list[tuple[str, CounterLabel | None]] = [
@@ -253,8 +259,12 @@ class _StackWriter:
 
     def _emit(self, out: SourceWriter) -> None:
         with out.block("if otop == O.shape[0]:"):
-            write_stop_if(out, "otop >= meta[MOST_OUT]", ("O",))
-            out("O = grown(O)")
+            write_stop_if(out, "otop >= meta[MOST_OUT]", self.returned)
+            if self.returned:
+                out("O = grown(O)")
+            else:
+                out.note("its matches need more room: the event again")
+                out("meta[POSITION] = i", "meta[INSTANCE_TOP] = atop", "meta[OUT_TOP] = begun", "return NEEDS_OUTPUT")
         for place, column in enumerate(self.output):
             row = "row" if place == len(self.order) - 1 else self._get("row", place)
             out(f"O[otop, {get_output_column(self.frame.names, self.output, column)}] = {row}")

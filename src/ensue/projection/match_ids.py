@@ -12,6 +12,7 @@ from pyarrow import types
 
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION
 from ensue.kernels import hashing
+from ensue.kernels.sorting import stable_order
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import (
     Bools,
@@ -139,18 +140,42 @@ class HashedRows:
 
 
 class RowHashes:
-    """The hashes of all rows of a table with ordinals, shared by several results."""
+    """The hashes of all rows of a table with ordinals, or of some in stream order, shared by several results.
 
-    def __init__(self, events: pa.Table, end: str) -> None:
+    `times` are those of `rows`, which include all rows of the same content.
+    """
+
+    def __init__(
+        self, events: pa.Table, end: str, rows: Ints | None = None, times: npt.NDArray[np.generic] | None = None
+    ) -> None:
         self.events = events
         self.end = end
+        self._rows, self._times = rows, times
         self._found: dict[tuple[tuple[str, str], ...], HashedRows] = {}
 
     def get_hashes(self, columns: tuple[tuple[str, str], ...]) -> HashedRows:
+        if columns not in self._found and self._rows is not None:
+            assert self._times is not None
+            self._found[columns] = HashedRows(*_hash_in_order(self.events, columns, self._rows, self._times))
         if columns not in self._found:
             every = np.arange(self.events.num_rows)
             self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
         return self._found[columns]
+
+
+def _hash_in_order(
+    events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints, times: npt.NDArray[np.generic]
+) -> Pair:
+    """The hashes of rows of an unsorted table; columns of strings are read from the first row to the last."""
+    order = stable_order(as_read_only(rows))
+    high, low = np.empty((2, len(rows)), np.uint64)
+    high[order], low[order] = hash_rows(events, columns, rows[order])
+    twins = find_equal_times(times, np.ones(len(rows), np.bool_))
+    if twins.any():
+        alike = np.zeros(len(rows), np.int64)
+        alike[twins] = hashing.number_duplicates(*hash_content(events, rows[twins]))
+        add_ordinals((high, low), alike)
+    return high, low
 
 
 @lru_cache(maxsize=4_096)
@@ -288,6 +313,9 @@ def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints |
         kind, own = _compute_column_salts(array.type, field)
         if kind is ValueKind.NULL:
             continue
+        if types.is_dictionary(array.type) and 0 < len(array.dictionary) <= count and array.null_count == 0:
+            _add_entries(array, kind, own, high, low)
+            continue
         for begin in range(0, count, _BLOCK):
             totals, part = (high[begin:], low[begin:]), slice(begin, begin + _BLOCK)
             if some is None:
@@ -323,6 +351,17 @@ def _add(array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], hig
         hashing.add_words(as_read_only(words), valid, *own, high, low)
     else:
         hashing.add_column(*_hashes(array, kind), valid, *own, high, low)
+
+
+def _add_entries(array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], high: Words, low: Words) -> None:
+    """Adds the values of a dictionary to the hashes of their rows; each entry is hashed once."""
+    entries = np.zeros((2, len(array.dictionary)), np.uint64)
+    _add(array.dictionary, kind, own, *entries)
+    places = get_indices(array)
+    for begin in range(0, len(places), _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        high[part] += entries[0].take(places[part])
+        low[part] += entries[1].take(places[part])
 
 
 _FAMILY = {ValueKind.DATE: "timestamp"}  # equal dates and timestamps have equal hashes

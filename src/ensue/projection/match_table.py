@@ -17,7 +17,7 @@ from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import is_interval_negation
-from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables, iterate_positive_atoms
+from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables, iterate_nodes, iterate_positive_atoms
 from ensue.ir.values import to_instant
 from ensue.kernels import segment_aggregates
 from ensue.projection.match_ids import RowHashes, compute_match_ids
@@ -84,6 +84,18 @@ class MatchTableBuilder:
             columns = [*own[:count], *columns, *own[count:]]
         self.output_schema = pa.schema([*fields, *columns])
 
+    def list_columns(self, names: Collection[str]) -> Collection[str]:
+        """The columns of events that a result reads, given the hashes of their rows; `names` has them all."""
+        query, shape = self.query, self.shape
+        conditions = [*self.residual, *(() if query.having is None else (query.having,))]
+        exprs = [*conditions, *(returned.expr for returned in shape.list_returned())]
+        refs = [node for expr in exprs for node in iterate_nodes(expr) if isinstance(node, FieldRef)]
+        whole = self.reduces or query.all_events or bool(shape.results.applied) or self.schema.location is not None
+        if whole or any(ref.name is None for ref in refs):
+            return names
+        read = {shape.columns[ref.variable][ref.name] for ref in refs if ref.name is not None}
+        return read | {self.schema.start, self.schema.end}
+
     def build(self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None) -> pa.Table:
         """The table of some matches, which are rows of the events."""
         query, residual, shape = self.query, self.residual, self.shape
@@ -119,8 +131,8 @@ class MatchTableBuilder:
         columns = shape.named_by
         standard: dict[str, Callable[[], pa.Array]] = {
             "match_id": lambda: compute_match_ids(self.identity, matches, events, columns, schema.end, hashes),
-            "start": lambda: take_values(gathered.get_column(schema.start), _find_first_rows(gathered, schema)),
-            "end": lambda: take_values(gathered.get_column(schema.end), gathered.ends[1]),
+            "start": lambda: gathered.take(schema.start, _find_first_rows(gathered, schema)),
+            "end": lambda: gathered.take(schema.end, gathered.ends[1]),
             "location": lambda: _compute_hulls(matches, events, schema),
         }
         if is_interval_negation(pattern):
@@ -313,7 +325,9 @@ class ResultShape:
     def _at_rows(self, field: FieldRef, rows: Ints, gathered: MatchValues) -> pa.Array:
         """A field, or whole events, at some rows of the events."""
         if field.name is not None:
-            return take_values(gathered.column(field.variable, field.name), rows)
+            if gathered.is_result(field.variable):
+                return take_values(gathered.column(field.variable, field.name), rows)
+            return gathered.take(gathered.columns[field.variable][field.name], rows)
         if field.variable in self.results.applied:
             names = self.results.list_attributes(field.variable)
             parts = [take_values(gathered.column(field.variable, name), rows) for name in names]

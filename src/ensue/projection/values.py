@@ -55,6 +55,7 @@ class MatchValues:
         self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
         self._structs: dict[tuple[tuple[str, str], ...], pa.StructArray] = {}
         self._vectors: dict[FieldRef | Aggregate, Vector] = {}
+        self._taken: list[tuple[str, Ints, pa.Array]] = []
 
     def with_matches(self, matches: Matches) -> "MatchValues":
         """The same events for other matches."""
@@ -69,7 +70,7 @@ class MatchValues:
 
     def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
         """The column of a variable's field; of an operator result, its values by match."""
-        if not self._is_result(variable):
+        if not self.is_result(variable):
             return self.get_column(self.columns[variable][name])
         assert self.results is not None
         if name not in self.results.list_attributes(variable):
@@ -81,6 +82,14 @@ class MatchValues:
         if column not in self._whole:
             self._whole[column] = combine_column(self.events, column)
         return self._whole[column]
+
+    def take(self, column: str, rows: Ints) -> pa.Array:
+        """A column of the events at some rows; it is often taken twice, as a time and as a field."""
+        for name, places, values in self._taken:
+            if name == column and np.array_equal(places, rows):
+                return values
+        self._taken.append((column, rows, take_values(self.get_column(column), rows)))
+        return self._taken[-1][2]
 
     def slice_events(
         self, columns: Sequence[tuple[str, str]], type: pa.StructType, rows: Ints
@@ -101,7 +110,7 @@ class MatchValues:
         """Adds a column that is not in the events."""
         self._whole[column] = values
 
-    def _is_result(self, variable: str) -> bool:
+    def is_result(self, variable: str) -> bool:
         return self.results is not None and variable in self.results.applied
 
     def _results(self) -> OperatorColumns:
@@ -112,7 +121,7 @@ class MatchValues:
 
     def select_bound(self, variable: str) -> Matches:
         """The matches with the rows of a variable; the row of a result is that of its match."""
-        if not self._is_result(variable):
+        if not self.is_result(variable):
             return self.matches
         rows = np.where(self._results().there[variable], np.arange(self.matches.count), -1)
         return Matches({variable: rows}, {}, self.matches.count)

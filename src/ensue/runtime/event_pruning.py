@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
@@ -18,6 +17,7 @@ from ensue.engine.scan import Scan
 from ensue.errors import LimitWarning
 from ensue.ir.selection import CONTIGUOUS, ByEvents
 from ensue.ir.traversal import find_subset_variables, iterate_atoms
+from ensue.kernels import sorting
 from ensue.options import Limits, format_size
 from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import ReferencePlan
@@ -26,10 +26,14 @@ from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.table_parts import ScanPool, get_block_size
 from ensue.schema import ANY, get_type_names
 from ensue.traceback_filter import find_stacklevel
+from ensue.vector.arrow_numpy import Ints
+from ensue.vector.event_table import EventRoles
 
+NO_ROWS = np.zeros(0, np.int64)
 MANY = 50_000  # events from which on pruning pays
 SOME, PIECES = 4_096, 8  # sampled events, and the number of slices they are taken from
 FEW, MOST = 0.25, 0.95  # maximum share of relevant events in a sorted or unsorted table
+BLOCK = 1 << 17  # events scanned at once, so that they fit into the cache
 
 
 def get_relevant_types(queries: Iterable[CompiledQuery]) -> frozenset[str] | None:
@@ -48,35 +52,65 @@ def get_relevant_types(queries: Iterable[CompiledQuery]) -> frozenset[str] | Non
     return frozenset(names)
 
 
-def can_prune_events(prepared: CompiledQuery) -> bool:
-    """Whether irrelevant events cannot change the result by their position or time."""
-    plan, query = prepared.plan, prepared.plan.query
+def can_select_events(prepared: CompiledQuery) -> bool:
+    """Whether the engine can read the columns that it needs from rows of an unsorted table."""
+    plan = prepared.plan
     return not (
         isinstance(plan.structure, ReferencePlan)
         or prepared.planning.adaptive
-        or query.strategies & CONTIGUOUS
-        or isinstance(query.within, ByEvents)
-        or query.unfinished  # timeouts depend on the last event
+        or prepared.shape.schema.location is not None
         or takes_subsets(prepared)  # its cost is estimated from all events
         or any(role.inner is not None or role.lapse for role in plan.roles)
     )
 
 
-def find_relevant_rows(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> npt.NDArray[np.int64] | None:
-    """The rows of relevant events; None: too many for pruning to pay."""
-    count, threads = events.num_rows, prepared.planning.limits.thread_count
-    if count < MANY:
+def can_prune_events(prepared: CompiledQuery) -> bool:
+    """Whether irrelevant events cannot change the result by their position or time."""
+    query = prepared.plan.query
+    return can_select_events(prepared) and not (
+        query.strategies & CONTIGUOUS
+        or isinstance(query.within, ByEvents)
+        or query.unfinished  # timeouts depend on the last event
+    )
+
+
+def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sorts: bool = False) -> EventRoles | None:
+    """The roles of relevant events; None: too many are relevant for pruning to pay.
+
+    `sorts`: the events are brought into order and matched in parts afterwards, so it needs only their rows.
+    """
+    count, every = events.num_rows, not can_prune_events(prepared)
+    if count < MANY or (every and (in_order or sorts)):
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
     sample = scan.get_roles(pa.concat_tables(pieces).combine_chunks())
-    if np.count_nonzero(sample) > (FEW if in_order else MOST) * len(sample):
+    most = FEW if sorts and in_order else MOST
+    if (in_order or sorts) and np.count_nonzero(sample) > most * len(sample):
         return None
+    if sorts:
+        return EventRoles(_find_rows(prepared, events), NO_ROWS, None, scan.keys, scan.seen)
+    rows, mask, found = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for begin in range(0, count, BLOCK):
+        roles = scan.get_roles(events.slice(begin, BLOCK))
+        if every:
+            mask[begin : begin + BLOCK] = roles
+            continue
+        some = sorting.select_rows(roles, rows[found:], mask[found:])
+        rows[found : found + some] += begin
+        found += some
+    rows, mask = (np.arange(count), mask) if every else (rows[:found], mask[:found])
+    return EventRoles(rows, mask, scan.encode_keys(events, None if every else rows), scan.keys, scan.seen)
+
+
+def _find_rows(prepared: CompiledQuery, events: pa.Table) -> Ints:
+    """The rows of relevant events, in several threads."""
+    count, threads = events.num_rows, prepared.planning.limits.thread_count
     if prepared.plan.interpreted:  # functions of the user, which may not be made for threads
         threads = 1
     size, scans = get_block_size(count, threads), ScanPool(prepared.program, threads)
 
-    def select(begin: int) -> npt.NDArray[np.int64]:
+    def select(begin: int) -> Ints:
         with scans.lend() as scan:
             return np.flatnonzero(scan.get_roles(events.slice(begin, size))) + begin
 

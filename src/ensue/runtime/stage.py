@@ -19,7 +19,7 @@ from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import Name, QuerySpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.vector.column_values import from_arrow
-from ensue.vector.event_table import Rows, StreamSchema
+from ensue.vector.event_table import EventSelection, FindRoles, StreamSchema
 
 if TYPE_CHECKING:
     from ensue.analyzer.output_mode import ResultAggregation
@@ -146,10 +146,13 @@ class StageInput:
     complex_events: Mapping[str, pa.Table]
     arrival: tuple[str, ...]  # the columns of the arrival order
     progress: Progress | None = None  # is called with the number of processed and of all events
+    selection: EventSelection | None = None  # the events to match, if these are neither in order nor all relevant
 
     @classmethod
-    def from_events(cls, events: pa.Table, progress: Progress | None = None) -> "StageInput":
-        return cls(events, {}, (), progress)
+    def from_events(
+        cls, events: pa.Table, progress: Progress | None = None, selection: EventSelection | None = None
+    ) -> "StageInput":
+        return cls(events, {}, (), progress, selection)
 
     def slices(self, rows: int | None = None) -> "Iterator[StageInput]":
         """Splits a large batch of input events, and reports the progress after each slice."""
@@ -448,8 +451,8 @@ class QueryOperator(Protocol):
     @property
     def reads(self) -> InputFilter: ...
     @property
-    def rows(self) -> Rows | None:
-        """Selects the events that can change the result; None: all of them."""
+    def rows(self) -> FindRoles | None:
+        """Selects the events that can change the result, if its matcher takes a selection."""
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:
         """The event types of its queries that did not occur in a table, if that may be a mistake."""

@@ -18,12 +18,13 @@ from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms, rewrite_expr
-from ensue.kernels.sorting import stable_order
+from ensue.kernels.sorting import measure_order, stable_order
 from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import as_read_only, decode_text
+from ensue.vector.arrow_numpy import Ints, as_read_only, decode_text
 from ensue.vector.arrow_types import Unit, get_field_kinds, get_time_zones, is_text, plain_type, time_unit
+from ensue.vector.key_codes import KeyCodes
 from ensue.vector.take import take_rows
 
 
@@ -88,6 +89,7 @@ TYPE = "__type"  # the column with the event type of several tables
 PLACE = "__place"  # the column with the arrival order, if nothing else defines it
 COMPUTED = "__key_"  # prefix of columns that are computed on reading
 _RUN = 64  # average length of sorted runs from which merging beats radix sort
+_MANY = 1 << 16  # times that are checked in one pass
 _NUMBERS = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
 ORDERED = (*_NUMBERS, ValueKind.TIMESTAMP, ValueKind.DATE)
 
@@ -102,8 +104,32 @@ _OWN = frozenset(
 
 Columns = Sequence[tuple[str, str]]  # (field, column)
 Times = tuple[evaluation.Vector, evaluation.Vector]  # of starts and ends
-# maps a table, and whether it is sorted, to the rows to keep; None: all
-Rows = Callable[[pa.Table, bool], "npt.NDArray[np.int64] | None"]
+# maps a table, and whether it is sorted, to the rows to match; None: all
+FindRoles = Callable[[pa.Table, bool], "EventRoles | None"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventRoles:
+    """Some rows of a table, ascending: the roles that their events can play, as bits, and their partitions."""
+
+    rows: Ints
+    mask: Ints
+    key: npt.NDArray[np.int32] | None  # None: only their rows are asked for
+    keys: KeyCodes  # of the table
+    seen: int  # the roles whose types occur in the table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventSelection:
+    """Events of a table to match: `order` has their numbers in stream order, None: their rows ascend."""
+
+    roles: EventRoles
+    order: Ints | None
+    rows: Ints  # in stream order, like all that follow
+    mask: Ints
+    key: npt.NDArray[np.int32]
+    starts: npt.NDArray[Any]
+    ends: npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,23 +378,60 @@ def _family(kind: ValueKind) -> ValueKind:
 
 
 def sort_events(
-    table: pa.Table,
-    shape: StreamSchema,
-    bad_events: str = "raise",
-    types: Collection[str] | None = None,
-    rows: Rows | None = None,
+    table: pa.Table, shape: StreamSchema, bad_events: str = "raise", types: Collection[str] | None = None
 ) -> pa.Table:
-    """Sort the events by (end, start, order columns, arrival), and drop those without a time.
+    """Sort the events by (end, start, order columns, arrival), and drop those without a time."""
+    usable, times, ascends = _drop_unusable(table, shape, bad_events, types)
+    places = None if ascends and not shape.schema.order else find_stream_order(usable, shape, times)
+    return usable if places is None else take_rows(usable, places)
 
-    `rows` selects the rows to keep, if not all.
-    """
+
+def select_events(
+    table: pa.Table, shape: StreamSchema, bad_events: str, types: Collection[str] | None, find_roles: FindRoles
+) -> tuple[pa.Table, EventSelection | None]:
+    """The events that have a time, as they are given, and the rows to match; None: all, which are in order."""
+    usable, times, ascends = _drop_unusable(table, shape, bad_events, types)
+    schema = shape.schema
+    in_order = not schema.order and (
+        ascends or _ascending(np.asarray(times[0].values), np.asarray(times[1].values), schema.intervals)
+    )
+    found = find_roles(usable, in_order)
+    if found is None:
+        places = None if in_order else find_stream_order(usable, shape, times)
+        return (usable if places is None else take_rows(usable, places)), None
+    end = times[1].at(found.rows)
+    some = (times[0].at(found.rows) if schema.intervals else end), end
+    order = None
+    if not in_order:
+        ordering = usable.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
+        order = find_stream_order(take_rows(ordering, found.rows) if schema.order else ordering, shape, some)
+
+    def arrange(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values if order is None else values.take(order, mode="clip")  # without a check of bounds
+
+    rows = arrange(found.rows)
+    if found.key is None:
+        return take_rows(usable, rows), None
+    ends = arrange(np.asarray(end.values))
+    starts = arrange(np.asarray(some[0].values)) if schema.intervals else ends
+    return usable, EventSelection(found, order, rows, arrange(found.mask), arrange(found.key), starts, ends)
+
+
+def _drop_unusable(
+    table: pa.Table, shape: StreamSchema, bad_events: str, types: Collection[str] | None
+) -> tuple[pa.Table, Times, bool]:
+    """The events that have a time, their times, and whether these are known to ascend."""
     times = _times(table, shape)
+    start, end = times
+    if start is end and len(end) >= _MANY and end.valid is None and not isinstance(end, evaluation.Refused):
+        values = np.asarray(end.values)
+        if values.dtype == np.int64 and bad_events in ("raise", "drop"):
+            least, greatest, falls = measure_order(as_read_only(values))
+            if int(greatest) - int(least) < 2**63:
+                return table, times, falls == 0
     usable, dropped = drop_bad_times(table, shape, bad_events, types, times=times)
     warn_of_dropped(dropped)
-    if usable is not table:
-        times = _times(usable, shape)
-    places = _places(usable, shape, times, rows)
-    return usable if places is None else take_rows(usable, places)
+    return usable, (times if usable is table else _times(usable, shape)), False
 
 
 def warn_of_dropped(count: int) -> None:
@@ -435,23 +498,6 @@ def get_end_times(table: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
     """The end of each event, in the unit of event time."""
     name = shape.schema.end
     return np.asarray(evaluation.from_arrow(table.column(name), shape.unit, name).values)
-
-
-def _places(table: pa.Table, shape: StreamSchema, times: Times, rows: Rows | None) -> npt.NDArray[np.int64] | None:
-    """The rows to keep in stream order; None: all, as they are."""
-    if rows is None:
-        return find_stream_order(table, shape, times)
-    schema = shape.schema
-    start, end = (np.asarray(v.values) for v in times)
-    in_order = not schema.order and _ascending(start, end, schema.intervals)
-    selected = rows(table, in_order)
-    if selected is None:
-        return None if in_order else find_stream_order(table, shape, times)
-    if in_order:
-        return selected
-    ordering = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
-    places = find_stream_order(take_rows(ordering, selected), shape)
-    return selected if places is None else selected[places]
 
 
 def find_stream_order(table: pa.Table, shape: StreamSchema, times: Times | None = None) -> npt.NDArray[np.int64] | None:

@@ -4,7 +4,7 @@ import io
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,11 @@ from ensue.vector.arrow_numpy import (
 )
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.column_values import format_decimals, format_nested
+from ensue.vector.take import take_values
 
 Codes = npt.NDArray[np.int32]
+Offsets: TypeAlias = npt.NDArray[np.integer]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _FIRST_SLOTS = 1 << 10
 _FIRST_BYTES = 1 << 14
@@ -128,38 +131,37 @@ class TextCodes:
         self._codes = np.zeros(_FIRST_SLOTS // 2, np.int32)
         self._data = np.zeros(_FIRST_BYTES, np.uint8)
 
-    def encode(self, offsets: npt.NDArray[np.integer], data: npt.NDArray[np.uint8], valid: Bools | None) -> Codes:
-        """The code of each string, -1 for invalid ones."""
+    def encode(self, offsets: Offsets, data: Bytes, valid: Bools | None, rows: Ints | None = None) -> Codes:
+        """The code of each string, or of those in some rows, -1 for invalid ones."""
         offsets, data = as_read_only(offsets), as_read_only(data)
-        known = to_kernel_validity(valid)
-        rows = len(offsets) - 1
-        hashes, spare = np.empty((2, min(rows, _BLOCK)), np.uint64)
-        out = np.empty(rows, np.int32)
+        known, every = to_kernel_validity(valid), rows is None
+        count = len(offsets) - 1 if rows is None else len(rows)
+        rows = hashing.EVERY_ROW if rows is None else as_read_only(rows)
+        hashes, spare = np.empty((2, min(count, _BLOCK)), np.uint64)
+        out = np.empty(count, np.int32)
         self._state[_NEXT] = self._counter.next
-        for begin in range(0, rows, _BLOCK):
-            block = offsets[begin : begin + _BLOCK + 1]
-            hashing.hash_texts(block, data, hashing.EVERY_ROW, hashes, spare)
-            self._encode_some(hashes, block, data, known[begin:], out[begin : begin + _BLOCK])
+        for begin in range(0, count, _BLOCK):
+            block = offsets[begin : begin + _BLOCK + 1] if every else offsets
+            some = rows[begin : begin + _BLOCK]
+            hashing.hash_texts(block, data, some, hashes, spare)
+            own = known[begin:] if every else known
+            self._encode_some(hashes, block, data, some, own, out[begin : begin + _BLOCK])
         self._counter.next = int(self._state[_NEXT])
         return out
 
     def _encode_some(
-        self,
-        hashes: npt.NDArray[np.uint64],
-        offsets: npt.NDArray[np.integer],
-        data: npt.NDArray[np.uint8],
-        known: Bools,
-        out: Codes,
+        self, hashes: npt.NDArray[np.uint64], offsets: Offsets, data: Bytes, rows: Ints, known: Bools, out: Codes
     ) -> None:
         done = 0
         while True:
             done = hashing.encode_texts(
-                hashes, offsets, data, known, self._slots, self._offsets, self._data, self._codes,
+                hashes, offsets, data, rows, known, self._slots, self._offsets, self._data, self._codes,
                 self._state, out, done,
             )  # fmt: skip
             if done == len(out):
                 return
-            self._grow(int(offsets[done + 1] - offsets[done]))
+            row = int(rows[done]) if len(rows) else done
+            self._grow(int(offsets[row + 1] - offsets[row]))
 
     def _grow(self, length: int) -> None:
         """Grow for one more string of this length."""
@@ -244,8 +246,15 @@ class ColumnCodes:
     def __len__(self) -> int:
         return self._counter.next
 
-    def encode(self, column: pa.Array | pa.ChunkedArray) -> Codes:
-        """The code of each value."""
+    def encode(self, column: pa.Array | pa.ChunkedArray, rows: Ints | None = None) -> Codes:
+        """The code of each value, or of those in some rows."""
+        if rows is not None:
+            array = to_single_array(column)
+            if types.is_dictionary(array.type):
+                return self._encode_dictionary(array, rows)
+            if types.is_string(array.type) or types.is_large_string(array.type):
+                return self._encode_texts("string", array, validity(array), rows)
+            column = take_values(array, rows)
         if isinstance(column, pa.ChunkedArray):
             pieces = [self.encode(chunk) for chunk in column.chunks]
             if len(pieces) == 1:
@@ -276,24 +285,26 @@ class ColumnCodes:
             case ValueKind.OTHER | ValueKind.PLACE:
                 return self._encode_texts("other", format_nested(array), valid)
 
-    def _encode_dictionary(self, array: pa.DictionaryArray) -> Codes:
+    def _encode_dictionary(self, array: pa.DictionaryArray, rows: Ints | None = None) -> Codes:
         dictionary = array.dictionary
         if self._dictionary is None or not _same_memory(self._dictionary[0], dictionary):
             self._dictionary = dictionary, self.encode(dictionary)
         known = self._dictionary[1]
         if not len(known):
-            return np.full(len(array), -1, np.int32)
-        codes_of_rows = known[get_indices(array)]
-        valid = validity(array.indices)
+            return np.full(len(array) if rows is None else len(rows), -1, np.int32)
+        indices, valid = get_indices(array), validity(array.indices)
+        if rows is not None:
+            indices, valid = indices.take(rows, mode="clip"), None if valid is None else valid[rows]
+        codes_of_rows = known.take(indices, mode="clip")  # without a check of bounds
         return codes_of_rows if valid is None else np.where(valid, codes_of_rows, np.int32(-1))
 
     def _encode_whole(self, meaning: str, keys: Ints, valid: Bools | None) -> Codes:
         table = self._integers.setdefault(meaning, IntegerCodes(self._counter))
         return table.encode(keys, valid)
 
-    def _encode_texts(self, meaning: str, texts: pa.Array, valid: Bools | None) -> Codes:
+    def _encode_texts(self, meaning: str, texts: pa.Array, valid: Bools | None, rows: Ints | None = None) -> Codes:
         table = self._texts.setdefault(meaning, TextCodes(self._counter))
-        return table.encode(*text_parts(texts), valid)
+        return table.encode(*text_parts(texts), valid, rows)
 
     def _encode_floats(self, values: Floats, valid: Bools | None) -> Codes:
         """Whole numbers share the codes of integers; others are encoded by their bits."""
@@ -421,12 +432,12 @@ class KeyCodes:
         """The number of values and combinations with a code."""
         return sum(map(len, self._columns)) + sum(counter.next for counter in self._counters)
 
-    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Codes:
-        """The code of each row; -1 where a value is NULL or NaN."""
+    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray], rows: Ints | None = None) -> Codes:
+        """The code of each row, or of some; -1 where a value is NULL or NaN."""
         self._shape(len(columns))
-        out = self._columns[0].encode(columns[0])
+        out = self._columns[0].encode(columns[0], rows)
         for k, column in enumerate(columns[1:]):
-            further = self._columns[k + 1].encode(column)
+            further = self._columns[k + 1].encode(column, rows)
             known = (out >= 0) & (further >= 0)
             pairs = (out.astype(np.int64) << 32) | further
             out = self._pairs[k].encode(pairs, None if known.all() else known)

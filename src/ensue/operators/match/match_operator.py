@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.cached import cached_property
+from ensue.engine.engine import Engine
 from ensue.errors import LimitError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.query import Query
@@ -19,6 +19,7 @@ from ensue.ir.user_operator import UserOperator
 from ensue.options import Limits
 from ensue.parser.pattern_parser import parse_statement
 from ensue.printing.pattern_printer import format_query
+from ensue.projection.match_ids import RowHashes, find_equal_times
 from ensue.projection.match_order import RESULT_ORDER
 from ensue.runtime.compiled_query import (
     CompiledQuery,
@@ -32,10 +33,11 @@ from ensue.runtime.compiled_query import (
     has_many_events,
     sort_by_time,
 )
-from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
+from ensue.runtime.event_pruning import can_select_events, find_roles, get_relevant_types
 from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.stage import (
+    SLICE_ROWS,
     FinalStage,
     InputFilter,
     OutputTable,
@@ -47,8 +49,10 @@ from ensue.runtime.stage import (
     build_output,
 )
 from ensue.runtime.workload import Workload
-from ensue.vector.event_table import Rows
+from ensue.vector.arrow_numpy import Ints
+from ensue.vector.event_table import EventRoles, EventSelection, FindRoles
 from ensue.vector.match_rows import Matches
+from ensue.vector.take import take_rows
 
 if TYPE_CHECKING:
     from ensue.planner.explain.plan_node import PlanNode
@@ -130,10 +134,15 @@ class MatchOperator:
         return InputFilter(get_relevant_types(self.prepared))
 
     @property
-    def rows(self) -> Rows | None:
-        if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
+    def rows(self) -> FindRoles | None:
+        if len(self.prepared) > 1 or not can_select_events(self.prepared[0]):
             return None
-        return partial(find_relevant_rows, self.prepared[0])
+        (query,) = self.prepared
+
+        def find(events: pa.Table, in_order: bool) -> EventRoles | None:
+            return find_roles(query, events, in_order, sorts=_is_faster_in_parts(query, events))
+
+        return find
 
     def find_unseen(self, matcher: TableMatcher, events: pa.Table, result: Sequence[pa.Table]) -> UnseenTypes:  # noqa: ARG002
         return UnseenTypes(cast(QueriesTableMatcher, matcher).unseen)
@@ -263,6 +272,15 @@ def create_matcher(
     return create(queries)
 
 
+def _is_faster_in_parts(query: CompiledQuery, events: pa.Table) -> bool:
+    threads = query.planning.limits.thread_count  # an error of the environment does not depend on the table
+    if not has_many_events(events) or not can_match_in_parts(query):
+        return False
+    from ensue.operators.match.parallel_match import is_faster_in_parts
+
+    return threads > 1 or is_faster_in_parts(query, events)
+
+
 class QueriesTableMatcher(TableMatcher, Protocol):
     """Matches one or several queries over a table."""
 
@@ -288,7 +306,10 @@ class QueryTableMatcher:
 
     def on_watermark(self, now: float) -> list[pa.Table]:  # noqa: ARG002
         assert self._batch is not None
-        query, events = self.query, self._batch.bare
+        query, events, selection = self.query, self._batch.bare, self._batch.selection
+        if selection is not None:
+            matches, events, hashes = locate_matches(query, self._find_matches(), events, selection)
+            return [build_result(query, sort_by_time(query, matches, events), events, hashes)]
         pieces = self._find_in_parts()
         if pieces is not None:
             from ensue.operators.match.parallel_match import build_in_parallel
@@ -308,25 +329,68 @@ class QueryTableMatcher:
     def _find_in_parts(self) -> list[Matches] | None:
         """Returns the matches of parts of the table, if that is faster."""
         assert self._batch is not None
-        query, events = self.query, self._batch.bare
-        if not (has_many_events(events) and can_match_in_parts(query)):
+        if not _is_faster_in_parts(self.query, self._batch.bare):
             return None
-        from ensue.operators.match.parallel_match import is_faster_in_parts, match_in_parallel
+        from ensue.operators.match.parallel_match import match_in_parallel
 
-        if is_faster_in_parts(query, events):
-            # one thread needs less memory, or names the event at which a limit is exceeded
-            with suppress(LimitError):
-                pieces, self.unseen = match_in_parallel(query, self._batch)
-                return pieces
+        # one thread needs less memory, or names the event at which a limit is exceeded
+        with suppress(LimitError):
+            pieces, self.unseen = match_in_parallel(self.query, self._batch)
+            return pieces
         return None
 
     def _find_matches(self) -> Matches:
+        """Returns the matches of all events, or of those that are selected, as rows of these."""
         assert self._batch is not None
-        engine = self.query.engine()
-        pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
+        engine, selection = self.query.engine(), self._batch.selection
+        if selection is None:
+            pieces = [engine.process(piece.bare) for piece in self._batch.slices()]
+        else:
+            assert isinstance(engine, Engine)
+            pieces = list(self._match_selected(engine, self._batch, selection))
         matches = concat_deliveries(engine, [*pieces, engine.on_watermark(np.inf)])
         self.unseen = find_unseen_types(self.query, engine)
         return matches
+
+    def _match_selected(self, engine: Engine, batch: StageInput, selection: EventSelection) -> Iterator[Matches]:
+        """Matches selected events; of their columns, only those of features are read."""
+        scan, count, total = engine.scan, len(selection.rows), batch.events.num_rows
+        scan.keys, scan.seen = selection.roles.keys, selection.roles.seen
+        for begin in range(0, count, SLICE_ROWS):
+            yield engine.feed_scanned(
+                scan.scan_selection(batch.events, selection, slice(begin, begin + SLICE_ROWS)), len(scan.keys)
+            )
+            batch.report(min(begin + SLICE_ROWS, count) * total // count)
+        if not count:
+            batch.report(total)
+
+
+def locate_matches(
+    query: CompiledQuery, matches: Matches, events: pa.Table, selection: EventSelection
+) -> tuple[Matches, pa.Table, RowHashes | None]:
+    """Matches of selected events as rows of a table in stream order, and the hashes of its rows.
+
+    It is the given table, or has the events of matches, with the columns that the result reads.
+    """
+    rows, hashes = selection.rows, None
+    if selection.order is not None:
+        members = np.zeros(len(rows), np.bool_)
+        for variable in matches.variables:
+            members[matches.elements(variable)] = True
+        members |= find_equal_times(selection.ends, members)  # duplicates are numbered
+        chosen = np.flatnonzero(members)
+        hashes = RowHashes(events, query.shape.schema.end, rows[chosen], selection.ends[chosen])
+        columns = [name for name in events.column_names if name in query.result.list_columns(events.column_names)]
+        events = take_rows(events.select(columns), rows[chosen])
+        rows = np.empty(len(members), np.int64)
+        rows[chosen] = np.arange(len(chosen))
+
+    def locate(own: Ints) -> Ints:
+        if not len(own) or own.min() >= 0:
+            return rows.take(own, mode="clip")
+        return np.where(own < 0, np.int64(-1), rows[own])
+
+    return matches.map_rows(locate), events, hashes
 
 
 def create_table_matcher(queries: Sequence[CompiledQuery]) -> QueriesTableMatcher:
