@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
-from ensue.errors import QueryError, Span, did_you_mean
+from ensue.errors import QueryError, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides
 from ensue.ir.expression import MATCHES, Aggregate, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query, ResultModifiers, ReturnItem, SortKey
-from ensue.ir.selection import ByEvents, Strategy
-from ensue.ir.traits import get_parts, is_event, is_interval_negation, is_sequence
+from ensue.ir.selection import ByEvents, MatchChoice, Strategy
+from ensue.ir.traits import get_positive_parts, is_event, is_interval_negation, is_sequence
 from ensue.ir.traversal import (
     ends_greedily,
     get_kleene_variables,
@@ -55,7 +55,7 @@ def get_last_atom(pattern: Pattern) -> Atom | None:
     Atom(type='B', variable='b')
     """
     if is_sequence(pattern):
-        return get_last_atom(get_parts(pattern)[-1])
+        return get_last_atom(get_positive_parts(pattern)[-1])
     return pattern if is_event(pattern) else None
 
 
@@ -68,43 +68,26 @@ def check_output_mode(query: Query) -> None:
     span = limit.span if limit is not None else None if column is None else column.span
     if limit is not None and limit.count < 1:
         raise QueryError("LIMIT must be at least 1", hint="RETURN EXISTS returns a row without a match", span=span)
-    if (late := _find_late_clause(query)) is not None:
-        what, hint, late_span = late
-        raise QueryError(
-            f"{shown} cannot be combined with {what}: the matches of one event are decided at different times",
-            hint=hint,
-            span=late_span,
-        )
     if not is_summarized(query):
         return
     if column is not None and query.exists:
         raise QueryError("EXISTS and COUNT(*) in one query", hint="use COUNT(*)", span=span)
-    if limit is not None:
-        raise QueryError(
-            f"LIMIT cannot be combined with {shown}, which returns one row for each last event",
-            hint="leave out LIMIT",
-            span=span,
-        )
-    if query.having is not None:
-        raise QueryError(
-            f"HAVING cannot be combined with {shown}",
-            hint="conditions on the events of a match belong in WHERE",
-            span=query.having.span,
-        )
     _check_columns(query, shown)
 
 
-def _find_late_clause(query: Query) -> tuple[str, str, Span | None] | None:
-    """Returns the clause due to which matches of one last event complete at different times."""
-    hint = "end the pattern with an event that occurs"
-    if (negation := next(iterate_trailing_negations(query.pattern), None)) is not None:
-        return "a negation at the end", hint, negation.span
-    if ends_greedily(query.pattern):
-        return "a greedy loop at the end", hint, query.pattern.span
-    if query.after is not None and query.after.by_start:
-        what = "AFTER MATCH IN ORDER OF START"
-        return what, "leave out IN ORDER OF START", query.after.span
-    return None
+def collects_matches(query: Query) -> bool:
+    """Whether the matches of one last event are reduced together, and decided at different times."""
+    return (query.limit is not None or is_summarized(query)) and _is_decided_late(query)
+
+
+def _is_decided_late(query: Query) -> bool:
+    pattern = query.pattern
+    return (
+        any(iterate_trailing_negations(pattern))
+        or ends_greedily(pattern)
+        or any(iterate_interval_negations(pattern))
+        or (query.after is not None and query.after.by_start)
+    )
 
 
 def check_choose(query: Query) -> None:
@@ -123,11 +106,7 @@ def check_interval_negations(query: Query) -> None:
     negation = next((negation for negation, _ in iterate_interval_negations(query.pattern)), None)
     if negation is None:
         return
-    if is_summarized(query) or query.limit is not None:
-        other = "COUNT(*), EXISTS and LIMIT"
-    elif query.after is not None:
-        other = "AFTER MATCH"
-    elif any(iterate_operator_calls(query.pattern)):
+    if any(iterate_operator_calls(query.pattern)):
         other = "user-defined operators"
     elif isinstance(query.within, ByEvents):
         other = "WITHIN a number of events"
@@ -150,6 +129,9 @@ def _check_only_absence(query: Query) -> None:
         "WITHIN": query.within,
         "CHOOSE": query.choose,
         "HAVING": query.having,
+        "AFTER MATCH": query.after,
+        "LIMIT": query.limit,
+        "a row for each last event": is_summarized(query),
         "a selection strategy": query.strategy is not Strategy.ANY,
     }
     for other, present in clauses.items():
@@ -163,18 +145,20 @@ def _check_only_absence(query: Query) -> None:
 
 def _find_choose_conflict(query: Query) -> tuple[str, str]:
     """Returns the clause that conflicts with CHOOSE and a hint; empty if there is none."""
-    if is_summarized(query):
-        return ("EXISTS" if query.exists else "COUNT(*)", "leave out CHOOSE: there is one row anyway")
-    if query.limit is not None:
-        return "LIMIT", "leave out LIMIT: at most one match of each last event is chosen"
-    if query.after is not None:
-        return "AFTER MATCH", "CHOOSE ONCE lets a match consume all events up to its last one"
-    if query.having is not None:
-        return "HAVING", "conditions on the events of a match belong in WHERE"
+    assert query.choose is not None
+    if query.after is not None and query.choose.choice is MatchChoice.ONCE:
+        return "AFTER MATCH: both say where the next match may begin", "write CHOOSE LATEST with AFTER MATCH"
+    if query.after is not None and query.after.by_start:
+        what = "AFTER MATCH IN ORDER OF START: one prefers the newest match, the other the one that began first"
+        return what, "leave out IN ORDER OF START"
     if any(iterate_operator_calls(query.pattern)):
         return "user-defined operators", "leave out CHOOSE"
-    if isinstance(query.within, ByEvents) and any(iterate_trailing_negations(query.pattern)):
-        return ("a negation at the end WITHIN a number of events", "give the window as a length of time")
+    if isinstance(query.within, ByEvents):
+        hint = "give the window as a length of time: CHOOSE compares matches that become certain at the same time"
+        if any(iterate_trailing_negations(query.pattern)):
+            return "a negation at the end WITHIN a number of events", hint
+        if ends_greedily(query.pattern):
+            return "a greedy loop at the end WITHIN a number of events", hint
     return "", ""
 
 
@@ -410,7 +394,7 @@ def _build_count(query: Query) -> ReturnItem | None:
         return None
     if keys - ({last.variable} if last is not None else set()):
         return None
-    if query.choose is not None or any(iterate_interval_negations(query.pattern)) or not counts:
+    if query.choose is not None or query.having is not None or _is_decided_late(query) or not counts:
         return None
     counted = ReturnItem(_COUNT, "count(*)")
     try:

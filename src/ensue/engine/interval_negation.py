@@ -24,6 +24,7 @@ from ensue.ir.traits import get_parts, is_interval_negation
 from ensue.ir.traversal import get_kleene_variables, iterate_atoms, iterate_positive_atoms
 from ensue.ir.values import to_instant
 from ensue.kernels.match_selection import mark_violations
+from ensue.physical.structure import LivePartialMatches
 from ensue.vector.match_rows import Matches
 
 Column = npt.NDArray[Any]
@@ -308,6 +309,11 @@ class IntervalNegationFilter:
     @property
     def nbytes(self) -> int:
         return self._seen.nbytes + self._pending.nbytes + 3 * self._until.nbytes
+
+    def alive(self) -> LivePartialMatches:
+        """The held matches, as partial matches that wait."""
+        first, last = self._pending.ends()
+        return LivePartialMatches(self._key_of, first, last, np.ones(len(last), np.bool_), self.next_timer())
 
     def rows(self) -> npt.NDArray[np.int64]:
         """The rows of the held matches."""

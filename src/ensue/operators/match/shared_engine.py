@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.analyzer.output_mode import collects_matches
 from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
@@ -19,7 +20,7 @@ from ensue.engine.reference_engine import find_used_columns
 from ensue.engine.scan import ScannedBatch
 from ensue.ir.canonical_form import canonical_form
 from ensue.ir.expression import Expr
-from ensue.ir.query import Query
+from ensue.ir.query import Limit, Query
 from ensue.ir.selection import Strategy
 from ensue.kernels.sorting import merge_rows
 from ensue.operators.match.shared_scan import Codes, EventBlock, RoleTest, ScanUses, feature_name, find_first_rows
@@ -52,7 +53,8 @@ def get_stored_part(prepared: CompiledQuery) -> str:
 
 
 def _matching(plan: PhysicalPlan) -> Query:
-    query = replace(plan.query, name=None, returns=(), exists=False, limit=None)
+    together = Limit(1) if collects_matches(plan.query) else None  # no other query shares such an engine
+    query = replace(plan.query, name=None, returns=(), exists=False, limit=together)
     if not isinstance(plan.structure, ReferencePlan):  # the reference evaluates HAVING itself
         query = replace(query, having=None)
     return query
