@@ -198,10 +198,10 @@ def check_all_events(query: Query) -> None:
             hint="leave one of them out",
             span=query.returns[0].span if query.returns else None,
         )
-    if query.whole is not None:
+    if query.whole is not None and query.whole.grouped:
         raise QueryError(
-            "ALL EVENTS cannot be combined with GROUP BY, ORDER BY or FETCH FIRST",
-            hint="leave one of them out; rows of ALL EVENTS are ordered by time",
+            "ALL EVENTS cannot be combined with GROUP BY: a group has no single events",
+            hint="leave one of them out",
             span=query.whole.span,
         )
     for column in query.returns:
@@ -221,9 +221,9 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     whole = query.whole
     if whole is None:
         return query
-    if isinstance(query, Query) and query.exists:
+    if isinstance(query, Query) and query.exists and whole.grouped:
         raise QueryError(
-            "EXISTS cannot be combined with GROUP BY, ORDER BY or FETCH FIRST",
+            "EXISTS cannot be combined with GROUP BY",
             hint="RETURN TOTAL COUNT(*) tells how many matches there are",
             span=whole.span,
         )
@@ -238,7 +238,9 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     keys = None
     if whole.keys is not None:
         keys = tuple(_find_column(key, query.returns) or key for key in whole.keys)
-    order = tuple(_resolve_sort_key(key, query.returns, whole, normal) for key in whole.order)
+    others = () if whole.grouped else STANDARD_COLUMNS
+    others += ALL_EVENTS_COLUMNS if isinstance(query, Query) and query.all_events else ()
+    order = tuple(_resolve_sort_key(key, query.returns, others, whole, normal) for key in whole.order)
     return replace(query, whole=replace(whole, keys=keys, order=order))
 
 
@@ -282,8 +284,10 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
         )
 
 
-def _resolve_sort_key(key: SortKey, returns: Sequence[ReturnItem], whole: ResultModifiers, normal: Normal) -> SortKey:
-    column = _find_column(key.expr, returns, () if whole.grouped else STANDARD_COLUMNS)
+def _resolve_sort_key(
+    key: SortKey, returns: Sequence[ReturnItem], others: Sequence[str], whole: ResultModifiers, normal: Normal
+) -> SortKey:
+    column = _find_column(key.expr, returns, others)
     if column is not None:
         return replace(key, expr=column)
     bare = isinstance(key.expr, FieldRef) and key.expr.name is None
@@ -343,6 +347,7 @@ class ResultAggregation:
     columns: tuple[ResultColumn, ...]
     order: tuple[ResultSortKey, ...]
     counts: str | None = None  # the column with the number of matches per row
+    ties: tuple[str, ...] = ()  # what orders the rows of one match
     hidden: tuple[str, ...] = ()  # columns that only ORDER BY uses
 
     @property
@@ -408,6 +413,7 @@ def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, Resu
     """Splits a query without GROUP BY; the matches have all columns and the keys of ORDER BY."""
     taken = set(STANDARD_COLUMNS)
     returns = list(query.returns)
+    all_events, exists = (query.all_events, query.exists) if isinstance(query, Query) else (False, False)
     named = {column.name: _reserve(column.name, taken) for column in returns}
     hidden: list[ReturnItem] = []
     order = []
@@ -415,16 +421,18 @@ def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, Resu
         if isinstance(key.expr, FieldRef) and key.expr.name is None:
             order.append(_sort_by(key, named.get(key.expr.variable, key.expr.variable)))
         else:
-            name = _reserve(get_default_name(key.expr), taken)
+            name = get_default_name(key.expr)  # with ALL EVENTS maybe that of an event's field
+            name = _reserve(f" {name}" if all_events else name, taken)
             hidden.append(ReturnItem(key.expr, name, span=key.span))
             order.append(_sort_by(key, name))
-    if hidden and not returns:
+    if hidden and not (returns or all_events or exists):
         returns = list(build_variable_columns(query))
         named = {column.name: _reserve(column.name, taken) for column in returns}
     inside = [replace(column, name=named[column.name]) for column in returns]
     columns = tuple(ResultColumn(name, source) for name, source in named.items())
     matches = replace(query, returns=(*inside, *hidden))
-    return matches, ResultAggregation(whole, columns, tuple(order), hidden=tuple(h.name for h in hidden))
+    left_out, ties = tuple(h.name for h in hidden), ("position",) if all_events else ()
+    return matches, ResultAggregation(whole, columns, tuple(order), ties=ties, hidden=left_out)
 
 
 def build_variable_columns(query: Query | ArchiveJoinQuery) -> Iterator[ReturnItem]:
