@@ -131,7 +131,6 @@ def test_timestamps():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("AND(A a, !B b FROM a.end TO 9) WITHIN 5 EVENTS", "number of events"),
         ("AND(A a, !B b FROM b.end TO 9)", "b is negated"),
         ("AND(A a, !B b FROM z.end TO 9)", "unknown variable 'z'"),
         ("OR(A a, !B b FROM 1 TO 9)", "alternative"),

@@ -108,8 +108,6 @@ def check_interval_negations(query: Query) -> None:
         return
     if any(iterate_operator_calls(query.pattern)):
         other = "user-defined operators"
-    elif isinstance(query.within, ByEvents):
-        other = "WITHIN a number of events"
     elif is_interval_negation(query.pattern):
         _check_only_absence(query)
         return
@@ -238,7 +236,7 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     keys = None
     if whole.keys is not None:
         keys = tuple(_find_column(key, query.returns) or key for key in whole.keys)
-    others = () if whole.grouped else STANDARD_COLUMNS
+    others: tuple[str, ...] = () if whole.grouped else STANDARD_COLUMNS
     others += ALL_EVENTS_COLUMNS if isinstance(query, Query) and query.all_events else ()
     order = tuple(_resolve_sort_key(key, query.returns, others, whole, normal) for key in whole.order)
     return replace(query, whole=replace(whole, keys=keys, order=order))

@@ -81,7 +81,7 @@ class Engine:
             return None
         from ensue.engine.interval_negation import IntervalNegationFilter
 
-        return IntervalNegationFilter(self.program)
+        return IntervalNegationFilter(self.program, lambda: self.state.get_held_rows(self.now))
 
     @property
     def output(self) -> Sequence[str]:

@@ -391,7 +391,8 @@ class ReferenceEngine:
                 # after that no earlier partial match is alive
                 over += [members(binding)[0].end + length for binding in self._turns]
             case _:
-                return None
+                ends = map(self._absences.compute_end, self._waiting)
+                over = [end for end in ends if end is not None]
         if not over:
             return None
         return min(over) if self._scale == 1 else min(over) // self._scale
