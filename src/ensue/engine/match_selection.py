@@ -21,7 +21,6 @@ from ensue.kernels.match_selection import (
     skip_ordered_matches,
 )
 from ensue.physical.structure import LivePartialMatches
-from ensue.reference import get_skip_of_choice
 from ensue.vector.match_rows import Matches
 
 Rows = npt.NDArray[np.int64]
@@ -277,7 +276,7 @@ def create_skip_strategy(query: Query, output: Sequence[str], *, waits: bool) ->
     `waits`: some matches are only decided by the passage of time; `output`: the kernel's columns.
     """
     if query.choose is not None:
-        return ChooseLatest(query) if get_skip_of_choice(query) is None else ChooseOnce(query)
+        return ChooseLatest(query) if query.skip is None else ChooseOnce(query)
     if query.after is None:
         return None
     in_turn = waits or query.after.by_start
@@ -290,7 +289,7 @@ class ChooseOnce(SkipStrategy):
     single = True
 
     def __init__(self, query: Query) -> None:
-        super().__init__(replace(query, after=get_skip_of_choice(query) or AfterMatch(SkipTarget.PAST_LAST)))
+        super().__init__(replace(query, after=query.skip or AfterMatch(SkipTarget.PAST_LAST)))
 
     def _sort(self, matches: Matches, first: Rows, last: Rows) -> Rows:
         """Order by last event, then from newest to oldest member, then as the reference does."""

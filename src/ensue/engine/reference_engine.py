@@ -53,7 +53,6 @@ from ensue.reference import (
     compute_next_start,
     compute_value,
     find_matches,
-    get_skip_of_choice,
     is_decided_by_neighbour,
     members,
     must_wait,
@@ -318,7 +317,7 @@ class ReferenceEngine:
         for binding in decided:
             by_key.setdefault(self._key(members(binding)[0]), []).append(binding)
         for key, bindings in by_key.items():
-            after = get_skip_of_choice(self.plan.query)
+            after = self.plan.query.skip
             selected = choose_matches(self.plan.query, bindings, self._earliest.get(key, 0))
             if after is not None:
                 begins = (compute_next_start(after, binding) or 0 for binding in selected)

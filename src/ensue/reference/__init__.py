@@ -24,7 +24,6 @@ from ensue.reference.match_search import (
     compute_next_start,
     find_matches,
     find_timeouts,
-    get_skip_of_choice,
     is_absence_violated,
     is_decided_by_neighbour,
     must_wait,
@@ -37,6 +36,6 @@ __all__ = [
     "Binding", "Event", "JoinedMatch", "RepeatResults", "TooManyBindings", "add_operator_results",
     "build_complex_events", "build_event_rows", "build_layer_stream", "build_result_rows", "choose_matches",
     "compute_certain_time", "compute_certainty", "compute_next_start", "compute_value", "find_layer_timeouts",
-    "find_matches", "find_timeouts", "get_skip_of_choice", "is_absence_violated", "is_decided_by_neighbour",
-    "join_matches", "match_hierarchy", "members", "must_wait", "nest_positions", "sort_matches", "summarize_matches",
+    "find_matches", "find_timeouts", "is_absence_violated", "is_decided_by_neighbour", "join_matches",
+    "match_hierarchy", "members", "must_wait", "nest_positions", "sort_matches", "summarize_matches",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.ir import traits
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Limit, Query
-from ensue.ir.selection import CONTIGUOUS, AfterMatch, ByTime, ByUnits, MatchChoice, SkipTarget
+from ensue.ir.selection import CONTIGUOUS, AfterMatch, ByTime, ByUnits, SkipTarget
 from ensue.ir.traversal import ends_greedily, get_variables, iterate_atoms, iterate_positive_atoms
 from ensue.reference.arrangements import list_bindings
 from ensue.reference.conditions import Binding, Event, compute_certain_time, is_true, members
@@ -143,7 +143,7 @@ def choose_matches(query: Query, candidates: Iterable[Binding], earliest: int = 
     newest members is selected: compared from the newest to the oldest, and longer ones win. With
     ONCE or AFTER MATCH, a match must begin where the selected ones before allow, first at `earliest`.
     """
-    after = get_skip_of_choice(query)
+    after = query.skip
     selected: list[Binding] = []
     certainty = partial(compute_certainty, query)
     for _, group in groupby(sorted(candidates, key=certainty), key=certainty):
@@ -153,12 +153,6 @@ def choose_matches(query: Query, candidates: Iterable[Binding], earliest: int = 
             begin = None if after is None else compute_next_start(after, selected[-1])
             earliest = earliest if begin is None else begin
     return selected
-
-
-def get_skip_of_choice(query: Query) -> AfterMatch | None:
-    """Returns where the next match may begin after a chosen one: ONCE skips past its last event."""
-    assert query.choose is not None
-    return AfterMatch(SkipTarget.PAST_LAST) if query.choose.choice is MatchChoice.ONCE else query.after
 
 
 def compute_newness(binding: Binding) -> list[int]:
