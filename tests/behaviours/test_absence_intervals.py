@@ -131,10 +131,6 @@ def test_timestamps():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("AND(A a, !B b FROM a.end TO a.end + 2) RETURN COUNT(*)", "COUNT"),
-        ("SEQ(A a, !B b FROM a.end TO a.end + 2, C c) LIMIT 1", "LIMIT"),
-        ("AND(A a, !B b FROM a.end TO 9) AFTER MATCH SKIP PAST LAST EVENT", "AFTER MATCH"),
-        ("AND(A a, !B b FROM a.end TO 9) WITHIN 5 EVENTS", "number of events"),
         ("AND(A a, !B b FROM b.end TO 9)", "b is negated"),
         ("AND(A a, !B b FROM z.end TO 9)", "unknown variable 'z'"),
         ("OR(A a, !B b FROM 1 TO 9)", "alternative"),

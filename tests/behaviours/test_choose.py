@@ -1,5 +1,6 @@
 """CHOOSE: which of the matches with one last event are kept."""
 
+import pyarrow as pa
 import pytest
 
 import ensue
@@ -80,19 +81,58 @@ def test_with_a_strategy(matched, strategy):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("SEQ(A a, B b) RETURN COUNT(*) CHOOSE LATEST", "COUNT"),
-        ("SEQ(A a, B b) RETURN EXISTS CHOOSE ONCE", "EXISTS"),
-        ("SEQ(A a, B b) LIMIT 1 CHOOSE LATEST", "LIMIT"),
         ("SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT CHOOSE ONCE", "AFTER MATCH"),
-        ("SEQ(A a, B b) HAVING a.x > 1 CHOOSE ONCE", "HAVING"),
+        ("SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START CHOOSE LATEST", "IN ORDER OF START"),
         ("SEQ(A a, B b, !C c) WITHIN 5 EVENTS CHOOSE ONCE", "number of events"),
+        ("SEQ(A a, B++ b[]) WITHIN 5 EVENTS CHOOSE LATEST", "number of events"),
         ("A a JOIN ARCHIVE p A b RANGE 5 BEFORE START CHOOSE LATEST", "JOIN ARCHIVE"),
-        ("EVENT P AS SEQ(A a, B b) CHOOSE LATEST; SEQ(P p, C c)", "definitions"),
     ],
 )
 def test_what_it_does_not_go_with(text, problem):
     with pytest.raises(ensue.QueryError, match=r"CHOOSE.*" + problem.replace("(", r"\(")):
         ensue.parse(text)
+
+
+@pytest.mark.streams(slow=True)
+def test_after_match_says_where_the_next_of_the_chosen_matches_may_begin(matched):
+    query = "SEQ(A a, B b) WITHIN 9 AFTER MATCH SKIP {} CHOOSE LATEST"
+    assert matched(query.format("PAST LAST EVENT"), "AABBAB") == [(1, 2), (4, 5)]  # as CHOOSE ONCE
+    assert matched(query.format("TO LAST a"), "AABBAB") == [(1, 2), (4, 5)]
+    assert matched("SEQ(A a, B b) AFTER MATCH SKIP TO NEXT EVENT", "AABB") == [(0, 2), (1, 2)]
+    assert matched("SEQ(A a, B b) AFTER MATCH SKIP TO NEXT EVENT CHOOSE LATEST", "AABB") == [(1, 2)]
+
+
+def test_one_of_each_last_event_even_if_after_match_allows_another(matched):
+    query = "SEQ(A+ a[], B b) WITHIN 9 AFTER MATCH SKIP TO NEXT EVENT CHOOSE LATEST"
+    assert matched(query, "AAB") == [((0, 1), 2)]  # (1, 2) begins later
+    assert matched(query, "AABB") == [((0, 1), 2), ((1,), 3)]
+
+
+def test_having_is_about_the_chosen_matches(matched):
+    # conditions that say among which matches to choose belong in WHERE
+    assert matched("SEQ(A a, B b) HAVING a.x > 1 CHOOSE LATEST", "AABAB", x=[5, 1, 0, 3, 0]) == [(3, 4)]
+    assert matched("SEQ(A a, B b) WHERE a.x > 1 CHOOSE LATEST", "AABAB", x=[5, 1, 0, 3, 0]) == [(0, 2), (3, 4)]
+    # a chosen match uses its events up, whatever becomes of it
+    assert matched("SEQ(A a, B b) HAVING b.x > 1 CHOOSE ONCE", "ABBAB", x=[0, 0, 2, 0, 2]) == [(3, 4)]
+
+
+def test_limit_among_chosen_matches_that_are_known_at_different_times(matched):
+    query = "SEQ(A a, B b, !C c) WITHIN 4 CHOOSE LATEST"
+    assert matched(query, "AABXXX") == [(0, 2), (1, 2)]
+    assert matched(query.replace("CHOOSE", "LIMIT 1 CHOOSE"), "AABXXX") == [(0, 2)]
+
+
+def test_next_to_definitions():
+    table = pa.table({"at": range(6), "type": list("AABCBC")})
+    query = "EVENT P AS SEQ(A a, B b) {} RETURN a.at AS at; SEQ(P p, C c) WITHIN 9 RETURN p.at AS p, c.at AS c {}"
+
+    def found(*chosen):
+        result = ensue.match(table, query.format(*chosen), time="at", type="type")
+        return sorted((row["p"], row["c"]) for row in result.to_pylist())
+
+    assert found("WITHIN 9", "") == [(0, 3), (0, 5), (0, 5), (1, 3), (1, 5), (1, 5)]
+    assert found("WITHIN 9 CHOOSE ONCE", "") == [(1, 3), (1, 5)]
+    assert found("WITHIN 9", "CHOOSE LATEST") == [(1, 3), (1, 5)]
 
 
 def test_it_is_printed_and_read_again():

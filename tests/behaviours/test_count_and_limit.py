@@ -137,15 +137,85 @@ def test_several_answers_of_one_pattern_in_one_call():
         assert sorted(map(str, result.to_pylist())) == sorted(map(str, alone.to_pylist()))
 
 
+# -------------------------------------------------- matches of one event that are decided at different times
+
+
+@pytest.mark.everywhere(slow=True)
+def test_a_count_waits_until_an_absence_at_the_end_has_decided_all_its_matches(rows):
+    query = "SEQ(A a, B b, !C c) WITHIN 4 RETURN COUNT(*) AS n, b.t"
+    assert rows(query, "AABXXXX", t=range(7)) == [{"start": 0, "end": 2, "n": 2, "t": 2}]
+    # the C comes when the window of the first A is over
+    assert rows(query, "AABXXCX", t=range(7)) == [{"start": 0, "end": 2, "n": 1, "t": 2}]
+    assert rows(query, "AABXCXX", t=range(7)) == []
+
+
+def test_exists_next_to_an_absence_at_the_end(rows):
+    query = "SEQ(A a, B b, !C c) WITHIN 4 RETURN EXISTS"
+    assert rows(query, "AABXXXX") == [{"start": 1, "end": 2}]
+    assert rows(query, "AABXXCX") == [{"start": 0, "end": 2}]
+
+
+def test_limit_next_to_an_absence_at_the_end(matched):
+    query = "SEQ(A a, B b, !C c) WITHIN 4 LIMIT 1"
+    assert matched(query, "AABXXX") == [(0, 2)]
+
+
+@pytest.mark.streams(slow=True)
+def test_a_count_next_to_an_absence_with_an_interval(rows):
+    query = "SEQ(A a, B b, !C c FROM b.end TO a.end + 4) WITHIN 4 RETURN COUNT(*) AS n"
+    assert rows(query, "AABXXCX") == [{"start": 0, "end": 2, "n": 1}]
+    assert rows(query, "AABXXXX") == [{"start": 0, "end": 2, "n": 2}]
+
+
+def test_limit_next_to_an_absence_with_an_interval(matched):
+    # the first match by its events is violated, and the next one counts
+    query = "SEQ(A a, B b, !C c FROM a.end TO b.end + 2) WITHIN 9 LIMIT 1"
+    assert matched(query, "ACAABXXX") == [(2, 4)]
+    assert matched(query, "ACAABXCX") == []
+
+
+def test_a_count_of_matches_that_end_with_a_greedy_loop(rows):
+    query = "SEQ(B b, A++ a[]) WITHIN 4 RETURN COUNT(*) AS n"
+    assert rows(query, "BAAXXX") == [{"start": 0, "end": 2, "n": 2}]
+
+
+def test_a_count_in_order_of_start(rows):
+    query = "SEQ(A a, B b) WITHIN 4 AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START RETURN COUNT(*) AS n"
+    assert rows(query, "AABB") == [{"start": 0, "end": 2, "n": 2}]
+
+
+# ----------------------------------------------------------------------------- what is left is counted
+
+
+@pytest.mark.everywhere(slow=True)
+def test_a_count_of_what_having_keeps(rows):
+    query = "SEQ(A a, B b) WITHIN 9 RETURN COUNT(*) AS n HAVING a.x > 1"
+    assert rows(query, "AABAB", x=[1, 2, 0, 3, 0]) == [{"start": 1, "end": 2, "n": 1}, {"start": 1, "end": 4, "n": 2}]
+
+
+def test_exists_of_what_having_keeps(rows):
+    query = "SEQ(A a, B b) WITHIN 9 RETURN EXISTS HAVING a.x > 1"
+    assert rows(query, "ABAAB", x=[1, 0, 5, 1, 0]) == [{"start": 2, "end": 4}]
+
+
+def test_a_count_up_to_a_limit(rows):
+    query = "SEQ(A a, B b) WITHIN 9 RETURN COUNT(*) AS n LIMIT 2"
+    assert rows(query, "ABAAB") == [{"start": 0, "end": 1, "n": 1}, {"start": 0, "end": 4, "n": 2}]
+
+
+def test_the_shortest_of_the_first_matches(rows):
+    assert rows("SEQ(A a, B b) WITHIN 9 RETURN EXISTS LIMIT 2", "AAAB") == [{"start": 1, "end": 3}]
+
+
+def test_a_count_of_what_is_chosen(rows):
+    query = "SEQ(A a, B b, !C c) WITHIN 4 RETURN COUNT(*) AS n CHOOSE LATEST"
+    assert rows(query, "AABXXXX") == [{"start": 0, "end": 2, "n": 2}]  # each is the latest when it is known
+    assert rows("SEQ(A a, B b) RETURN COUNT(*) AS n CHOOSE LATEST", "AAB") == [{"start": 1, "end": 2, "n": 1}]
+
+
 # ------------------------------------------------------------------------------- what is refused
 
 REFUSED = {
-    "SEQ(A a, !B b) WITHIN 5 RETURN COUNT(*)": "negation at the end",
-    "SEQ(A a, !B b) WITHIN 5 LIMIT 3": "negation at the end",
-    "SEQ(A a, B++ b[]) WITHIN 5 LIMIT 3": "greedy loop at the end",
-    "SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START LIMIT 3": "ORDER OF START",
-    "SEQ(A a, B b) RETURN COUNT(*) HAVING b.x > 3": "HAVING cannot be combined with COUNT",
-    "SEQ(A a, B b) RETURN COUNT(*) LIMIT 3": "LIMIT cannot be combined with COUNT",
     "SEQ(A a, B b) RETURN EXISTS, COUNT(*)": "EXISTS and COUNT",
     "SEQ(A a, B b) RETURN COUNT(*), a.x": "'x' differs between the matches",
     "SEQ(A a, B+ b[]) RETURN COUNT(*), b[1].x": "'x' differs between the matches",

@@ -47,6 +47,31 @@ def test_the_number_of_all_matches(rows):
 
 
 @pytest.mark.everywhere(slow=True)
+def test_matches_with_their_events_in_an_order(rows):
+    query = "SEQ(A a, B b) WITHIN 2 RETURN a.at AS a ALL EVENTS ORDER BY a.at DESC"
+    assert [(v, p, a, at) for v, p, _, a, at, *_ in rows(query)] == [
+        ("a", 1, 5, 5), ("b", 2, 5, 6), ("a", 1, 2, 2), ("b", 2, 2, 3), ("a", 1, 2, 2), ("b", 2, 2, 4),
+        ("a", 1, 1, 1), ("b", 2, 1, 3),
+    ]  # fmt: skip
+    first = rows(f"{query} FETCH FIRST 3 ROWS ONLY")  # rows, not matches
+    assert [(v, at) for v, _, _, _, at, *_ in first] == [("a", 5), ("b", 6), ("a", 2)]
+    by_place = rows("SEQ(A a, B b) WITHIN 2 RETURN ALL EVENTS ORDER BY position DESC, a.at, end")
+    assert [(v, at) for v, _, _, at, *_ in by_place][:4] == [("b", 3), ("b", 3), ("b", 4), ("b", 6)]
+
+
+def test_an_event_keeps_the_name_of_a_field_that_order_by_reads(rows):
+    (found,) = rows("SEQ(A a, B b) WITHIN 1 RETURN ALL EVENTS ORDER BY b.p DESC FETCH FIRST 1 ROW ONLY")
+    assert found == ("a", 1, 1, 2, "A", "y", 2.0)
+
+
+def test_last_events_in_an_order(rows):
+    query = "SEQ(A a, B b) WITHIN 2 RETURN EXISTS, b.at ORDER BY end DESC"
+    assert rows(query) == [(6,), (4,), (3,)]
+    assert rows(f"{query} FETCH FIRST 1 ROW ONLY") == [(6,)]
+    assert rows("SEQ(A a, B b) WITHIN 2 RETURN EXISTS ORDER BY b.p NULLS FIRST FETCH FIRST 1 ROW ONLY") == [()]
+
+
+@pytest.mark.everywhere(slow=True)
 def test_no_matches_are_none(rows):
     assert rows("SEQ(A a, D d) WITHIN 9 RETURN TOTAL COUNT(*) AS n, avg(a.p) AS p") == [(0, None)]
     assert rows("SEQ(A a, D d) WITHIN 9 RETURN TOTAL COUNT(*)") == [(0,)]
@@ -201,7 +226,7 @@ def test_matches_are_counted_without_listing_them():
         ("SEQ(A a, B+ b[]) RETURN a.s, count(b) GROUP BY s", "sum\\(count\\(b\\)\\)"),
         ("SEQ(A a, B b) RETURN a.s, COUNT(*)", "GROUP BY s counts all matches by it"),
         ("SEQ(A a, B b) RETURN TOTAL COUNT(*) GROUP BY s", "leave one of them out"),
-        ("SEQ(A a, B b) RETURN EXISTS ORDER BY end", "EXISTS cannot be combined with"),
+        ("SEQ(A a, B b) RETURN EXISTS, b.s AS s GROUP BY s", "EXISTS cannot be combined with"),
         ("SEQ(A a, B b) ORDER BY gain", "'gain' is none"),
         ("SEQ(A a, B b) ORDER BY a", "'a' is none"),
         ("SEQ(A a, B+ b[]) RETURN b[].p AS p ORDER BY p", "a list has no order"),

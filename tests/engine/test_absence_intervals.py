@@ -27,7 +27,7 @@ PATTERNS = {
     "SEQ(A a, B+ k[], {}, C c)": "ac",
 }
 WHERE = ("", "", "[k]", "x1.x > 0", "[k] and x1.x >= a.x")
-WITHIN = ("", " WITHIN 3{}", " WITHIN 6{}")
+WITHIN = ("", " WITHIN 3{}", " WITHIN 6{}", " WITHIN 4 EVENTS")
 CHOOSE = ("", "", "", " CHOOSE LATEST", " CHOOSE ONCE")
 
 
@@ -113,9 +113,16 @@ def test_kernels_find_the_matches(text, structure):
     assert found > 5
 
 
-def test_what_is_out_of_reach_is_forgotten(monkeypatch):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SEQ(A a, B b, !C c FROM b.end TO b.end + 2) WHERE [k] WITHIN 3",
+        "SEQ(A a, B b, !C c FROM a.end - 2 TO b.end + 2) WHERE [k] WITHIN 2 EVENTS",
+        "A a THEN NEXT WITHIN 2 SEQ(B b, !C c FROM b.end TO b.end + 2) WHERE [k]",
+    ],
+)
+def test_what_is_out_of_reach_is_forgotten(monkeypatch, text):
     monkeypatch.setattr(lapsing, "FEW", 4)
-    text = "SEQ(A a, B b, !C c FROM b.end TO b.end + 2) WHERE [k] WITHIN 3"
     schema = pa.schema({"t": pa.int64(), "type": pa.string(), "k": pa.int64()})
     live = ensue.live(text, schema=schema, time="t", type="type")
     sizes, matches = [], 0

@@ -145,6 +145,8 @@ def clauses(random, query):
     else:
         columns = [f"{value()} AS c{i}" for i in range(random.randint(1, 2))]
         text, ordered = f"RETURN {', '.join(columns)}", ["c0", "start", "end", value()]
+        if random.random() < 0.4:
+            text, ordered = f"{text} ALL EVENTS", [*ordered, "variable", "position"]
     if random.random() < 0.7:
         keys = [random.choice(ordered) for _ in range(random.randint(1, 2))]
         ways = ("", " ASC", " DESC", " DESC NULLS FIRST", " NULLS FIRST", " NULLS LAST")
@@ -164,7 +166,8 @@ def test_whole_results_are_those_of_the_semantics(start):
         checked = judged(text, events, time)[0]
         wanted = semantics.build_result_rows(checked, zip(found, names, strict=True))
         rows = matched(events, text, time, random).to_pylist()
-        shown = [{r.name for r in checked.returns}] * len(rows)
+        of_events = {"variable", "position", "index", "row"} if checked.all_events else set()
+        shown = [{r.name for r in checked.returns} | of_events] * len(rows)
         ours = [[_plain(row[n]) for n in sorted(cs)] for row, cs in zip(rows, shown, strict=True)]
         theirs = [
             [_plain(row.get(f"\0{n}", row.get(n))) for n in sorted(cs)] for row, cs in zip(wanted, shown, strict=True)
@@ -180,6 +183,7 @@ def _ids(found, text, events, time):
         return [""] * len(found)  # matches of one event have one id
     done = compile_query(inner, shape)
     rows = bindings_to_matches(replace(done.plan, residual=()), found)
+    done = replace(done, query=replace(done.query, all_events=False))
     table = replace(done, plan=replace(done.plan, residual=())).result.build(rows, sort_events(events, shape))
     return table.column("match_id").to_pylist()
 

@@ -337,7 +337,7 @@ def test_boxes_in_boxes():
 
 REASONS = {
     "skipped": PAIR + "SEQ(P x, C c) WHERE skip_till_next_match(x, c) { 1 = 1 }",
-    "AFTER MATCH needs": PAIR + "SEQ(P x, C c) AFTER MATCH SKIP PAST LAST EVENT",
+    "AFTER MATCH and CHOOSE need": PAIR + "SEQ(P x, C c) AFTER MATCH SKIP PAST LAST EVENT",
     "LIMIT, COUNT": PAIR + "SEQ(P x, C c) LIMIT 1",
     "counts complex": PAIR + "SEQ(P x, C c) WITHIN 3 EVENTS",
     "several complex": PAIR + "SEQ(P+ x[], C c)",

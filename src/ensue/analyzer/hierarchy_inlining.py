@@ -200,8 +200,8 @@ def _explain_types(query: Query) -> str | None:
 def _explain_above(query: Query) -> str | None:
     for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
         return f"{strategy} looks at skipped events"
-    if query.after is not None:
-        return "AFTER MATCH needs the complex events themselves"
+    if query.selects_matches:
+        return "AFTER MATCH and CHOOSE need the complex events themselves"
     if query.limit is not None or is_summarized(query):
         return "LIMIT, COUNT(*) and EXISTS need the complex events themselves"
     if isinstance(query.within, ByEvents):
@@ -219,8 +219,8 @@ def _explain_below(layer: Layer, *, delivered_too: bool) -> str | None:
         return f"{name} is itself delivered"
     for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
         return f"{name} is matched with {strategy}"
-    if query.after is not None or query.limit is not None:
-        return f"{name} has AFTER MATCH or LIMIT"
+    if query.selects_matches or query.limit is not None:
+        return f"{name} has AFTER MATCH, CHOOSE or LIMIT"
     if query.having is not None or is_summarized(query):
         return f"{name} has HAVING, COUNT(*) or EXISTS"
     if isinstance(query.within, ByEvents):

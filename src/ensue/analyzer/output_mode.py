@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
-from ensue.errors import QueryError, Span, did_you_mean
+from ensue.errors import QueryError, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides
 from ensue.ir.expression import MATCHES, Aggregate, EventPosition, Expr, FieldRef, Literal
 from ensue.ir.pattern import Atom, Pattern
 from ensue.ir.query import Query, ResultModifiers, ReturnItem, SortKey
-from ensue.ir.selection import ByEvents, Strategy
-from ensue.ir.traits import get_parts, is_event, is_interval_negation, is_sequence
+from ensue.ir.selection import ByEvents, MatchChoice, Strategy
+from ensue.ir.traits import get_positive_parts, is_event, is_interval_negation, is_sequence
 from ensue.ir.traversal import (
     ends_greedily,
     get_kleene_variables,
@@ -55,7 +55,7 @@ def get_last_atom(pattern: Pattern) -> Atom | None:
     Atom(type='B', variable='b')
     """
     if is_sequence(pattern):
-        return get_last_atom(get_parts(pattern)[-1])
+        return get_last_atom(get_positive_parts(pattern)[-1])
     return pattern if is_event(pattern) else None
 
 
@@ -68,43 +68,26 @@ def check_output_mode(query: Query) -> None:
     span = limit.span if limit is not None else None if column is None else column.span
     if limit is not None and limit.count < 1:
         raise QueryError("LIMIT must be at least 1", hint="RETURN EXISTS returns a row without a match", span=span)
-    if (late := _find_late_clause(query)) is not None:
-        what, hint, late_span = late
-        raise QueryError(
-            f"{shown} cannot be combined with {what}: the matches of one event are decided at different times",
-            hint=hint,
-            span=late_span,
-        )
     if not is_summarized(query):
         return
     if column is not None and query.exists:
         raise QueryError("EXISTS and COUNT(*) in one query", hint="use COUNT(*)", span=span)
-    if limit is not None:
-        raise QueryError(
-            f"LIMIT cannot be combined with {shown}, which returns one row for each last event",
-            hint="leave out LIMIT",
-            span=span,
-        )
-    if query.having is not None:
-        raise QueryError(
-            f"HAVING cannot be combined with {shown}",
-            hint="conditions on the events of a match belong in WHERE",
-            span=query.having.span,
-        )
     _check_columns(query, shown)
 
 
-def _find_late_clause(query: Query) -> tuple[str, str, Span | None] | None:
-    """Returns the clause due to which matches of one last event complete at different times."""
-    hint = "end the pattern with an event that occurs"
-    if (negation := next(iterate_trailing_negations(query.pattern), None)) is not None:
-        return "a negation at the end", hint, negation.span
-    if ends_greedily(query.pattern):
-        return "a greedy loop at the end", hint, query.pattern.span
-    if query.after is not None and query.after.by_start:
-        what = "AFTER MATCH IN ORDER OF START"
-        return what, "leave out IN ORDER OF START", query.after.span
-    return None
+def collects_matches(query: Query) -> bool:
+    """Whether the matches of one last event are reduced together, and decided at different times."""
+    return (query.limit is not None or is_summarized(query)) and _is_decided_late(query)
+
+
+def _is_decided_late(query: Query) -> bool:
+    pattern = query.pattern
+    return (
+        any(iterate_trailing_negations(pattern))
+        or ends_greedily(pattern)
+        or any(iterate_interval_negations(pattern))
+        or (query.after is not None and query.after.by_start)
+    )
 
 
 def check_choose(query: Query) -> None:
@@ -123,14 +106,8 @@ def check_interval_negations(query: Query) -> None:
     negation = next((negation for negation, _ in iterate_interval_negations(query.pattern)), None)
     if negation is None:
         return
-    if is_summarized(query) or query.limit is not None:
-        other = "COUNT(*), EXISTS and LIMIT"
-    elif query.after is not None:
-        other = "AFTER MATCH"
-    elif any(iterate_operator_calls(query.pattern)):
+    if any(iterate_operator_calls(query.pattern)):
         other = "user-defined operators"
-    elif isinstance(query.within, ByEvents):
-        other = "WITHIN a number of events"
     elif is_interval_negation(query.pattern):
         _check_only_absence(query)
         return
@@ -150,6 +127,9 @@ def _check_only_absence(query: Query) -> None:
         "WITHIN": query.within,
         "CHOOSE": query.choose,
         "HAVING": query.having,
+        "AFTER MATCH": query.after,
+        "LIMIT": query.limit,
+        "a row for each last event": is_summarized(query),
         "a selection strategy": query.strategy is not Strategy.ANY,
     }
     for other, present in clauses.items():
@@ -163,18 +143,20 @@ def _check_only_absence(query: Query) -> None:
 
 def _find_choose_conflict(query: Query) -> tuple[str, str]:
     """Returns the clause that conflicts with CHOOSE and a hint; empty if there is none."""
-    if is_summarized(query):
-        return ("EXISTS" if query.exists else "COUNT(*)", "leave out CHOOSE: there is one row anyway")
-    if query.limit is not None:
-        return "LIMIT", "leave out LIMIT: at most one match of each last event is chosen"
-    if query.after is not None:
-        return "AFTER MATCH", "CHOOSE ONCE lets a match consume all events up to its last one"
-    if query.having is not None:
-        return "HAVING", "conditions on the events of a match belong in WHERE"
+    assert query.choose is not None
+    if query.after is not None and query.choose.choice is MatchChoice.ONCE:
+        return "AFTER MATCH: both say where the next match may begin", "write CHOOSE LATEST with AFTER MATCH"
+    if query.after is not None and query.after.by_start:
+        what = "AFTER MATCH IN ORDER OF START: one prefers the newest match, the other the one that began first"
+        return what, "leave out IN ORDER OF START"
     if any(iterate_operator_calls(query.pattern)):
         return "user-defined operators", "leave out CHOOSE"
-    if isinstance(query.within, ByEvents) and any(iterate_trailing_negations(query.pattern)):
-        return ("a negation at the end WITHIN a number of events", "give the window as a length of time")
+    if isinstance(query.within, ByEvents):
+        hint = "give the window as a length of time: CHOOSE compares matches that become certain at the same time"
+        if any(iterate_trailing_negations(query.pattern)):
+            return "a negation at the end WITHIN a number of events", hint
+        if ends_greedily(query.pattern):
+            return "a greedy loop at the end WITHIN a number of events", hint
     return "", ""
 
 
@@ -214,10 +196,10 @@ def check_all_events(query: Query) -> None:
             hint="leave one of them out",
             span=query.returns[0].span if query.returns else None,
         )
-    if query.whole is not None:
+    if query.whole is not None and query.whole.grouped:
         raise QueryError(
-            "ALL EVENTS cannot be combined with GROUP BY, ORDER BY or FETCH FIRST",
-            hint="leave one of them out; rows of ALL EVENTS are ordered by time",
+            "ALL EVENTS cannot be combined with GROUP BY: a group has no single events",
+            hint="leave one of them out",
             span=query.whole.span,
         )
     for column in query.returns:
@@ -237,9 +219,9 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     whole = query.whole
     if whole is None:
         return query
-    if isinstance(query, Query) and query.exists:
+    if isinstance(query, Query) and query.exists and whole.grouped:
         raise QueryError(
-            "EXISTS cannot be combined with GROUP BY, ORDER BY or FETCH FIRST",
+            "EXISTS cannot be combined with GROUP BY",
             hint="RETURN TOTAL COUNT(*) tells how many matches there are",
             span=whole.span,
         )
@@ -254,7 +236,9 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     keys = None
     if whole.keys is not None:
         keys = tuple(_find_column(key, query.returns) or key for key in whole.keys)
-    order = tuple(_resolve_sort_key(key, query.returns, whole, normal) for key in whole.order)
+    others: tuple[str, ...] = () if whole.grouped else STANDARD_COLUMNS
+    others += ALL_EVENTS_COLUMNS if isinstance(query, Query) and query.all_events else ()
+    order = tuple(_resolve_sort_key(key, query.returns, others, whole, normal) for key in whole.order)
     return replace(query, whole=replace(whole, keys=keys, order=order))
 
 
@@ -298,8 +282,10 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
         )
 
 
-def _resolve_sort_key(key: SortKey, returns: Sequence[ReturnItem], whole: ResultModifiers, normal: Normal) -> SortKey:
-    column = _find_column(key.expr, returns, () if whole.grouped else STANDARD_COLUMNS)
+def _resolve_sort_key(
+    key: SortKey, returns: Sequence[ReturnItem], others: Sequence[str], whole: ResultModifiers, normal: Normal
+) -> SortKey:
+    column = _find_column(key.expr, returns, others)
     if column is not None:
         return replace(key, expr=column)
     bare = isinstance(key.expr, FieldRef) and key.expr.name is None
@@ -359,6 +345,7 @@ class ResultAggregation:
     columns: tuple[ResultColumn, ...]
     order: tuple[ResultSortKey, ...]
     counts: str | None = None  # the column with the number of matches per row
+    ties: tuple[str, ...] = ()  # what orders the rows of one match
     hidden: tuple[str, ...] = ()  # columns that only ORDER BY uses
 
     @property
@@ -410,7 +397,7 @@ def _build_count(query: Query) -> ReturnItem | None:
         return None
     if keys - ({last.variable} if last is not None else set()):
         return None
-    if query.choose is not None or any(iterate_interval_negations(query.pattern)) or not counts:
+    if query.choose is not None or query.having is not None or _is_decided_late(query) or not counts:
         return None
     counted = ReturnItem(_COUNT, "count(*)")
     try:
@@ -424,6 +411,7 @@ def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, Resu
     """Splits a query without GROUP BY; the matches have all columns and the keys of ORDER BY."""
     taken = set(STANDARD_COLUMNS)
     returns = list(query.returns)
+    all_events, exists = (query.all_events, query.exists) if isinstance(query, Query) else (False, False)
     named = {column.name: _reserve(column.name, taken) for column in returns}
     hidden: list[ReturnItem] = []
     order = []
@@ -431,16 +419,18 @@ def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, Resu
         if isinstance(key.expr, FieldRef) and key.expr.name is None:
             order.append(_sort_by(key, named.get(key.expr.variable, key.expr.variable)))
         else:
-            name = _reserve(get_default_name(key.expr), taken)
+            name = get_default_name(key.expr)  # with ALL EVENTS maybe that of an event's field
+            name = _reserve(f" {name}" if all_events else name, taken)
             hidden.append(ReturnItem(key.expr, name, span=key.span))
             order.append(_sort_by(key, name))
-    if hidden and not returns:
+    if hidden and not (returns or all_events or exists):
         returns = list(build_variable_columns(query))
         named = {column.name: _reserve(column.name, taken) for column in returns}
     inside = [replace(column, name=named[column.name]) for column in returns]
     columns = tuple(ResultColumn(name, source) for name, source in named.items())
     matches = replace(query, returns=(*inside, *hidden))
-    return matches, ResultAggregation(whole, columns, tuple(order), hidden=tuple(h.name for h in hidden))
+    left_out, ties = tuple(h.name for h in hidden), ("position",) if all_events else ()
+    return matches, ResultAggregation(whole, columns, tuple(order), ties=ties, hidden=left_out)
 
 
 def build_variable_columns(query: Query | ArchiveJoinQuery) -> Iterator[ReturnItem]:

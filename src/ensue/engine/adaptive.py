@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.analyzer.output_mode import collects_matches
 from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
@@ -177,6 +178,8 @@ def why_not_adaptive(plan: PhysicalPlan) -> str | None:
         return "an absence with an explicit interval may wait longer than the window"
     if skips_in_order(plan.query):
         return "matches that wait for their turn may be older than the window"
+    if collects_matches(plan.query):
+        return "the matches of one last event may be older than the window"
     for applied in iterate_operator_calls(plan.query.pattern):
         if applied.operator.over is OperatorInputs.REPEAT:
             return f"the last event of {applied.operator.name} may be older than the window"

@@ -10,17 +10,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.analyzer.output_mode import collects_matches
 from ensue.codegen.counters import TABLE, ScanCounts, read_counters
 from ensue.codegen.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.codegen.user_functions import raise_naming_operator
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.match_output import compute_list_bytes, concat_matches, read_output
-from ensue.engine.match_selection import OrderedSkipStrategy, create_skip_strategy
+from ensue.engine.match_selection import OrderedSkipStrategy, TriggerBuffer, create_skip_strategy
 from ensue.engine.memory_budget import MemoryBudget, TableAllocator, Usage, evict_keys, evict_strings, sum_usage
 from ensue.engine.program import Program
 from ensue.engine.scan import Scan, ScannedBatch
 from ensue.options import UNLIMITED, Limits
-from ensue.physical.structure import USED, Table
+from ensue.physical.structure import USED, LivePartialMatches, Table
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import MatcherCounters, PassCount
 from ensue.schema import Schema
@@ -61,8 +62,10 @@ class Engine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # event time; every event that ends before has been fed
         self.inner = self._create_inner_matchers()
-        self.skipping = create_skip_strategy(plan.query, self.program.source.output, waits=self.state.waits)
         self.lapsing = self._create_interval_filter()
+        waits, output = self.state.waits or self.lapsing is not None, self.program.source.output
+        self.skipping = create_skip_strategy(plan.query, output, waits=waits)
+        self.triggers = TriggerBuffer(plan.query, output) if collects_matches(plan.query) else None
         self.found = 0  # number of matches delivered
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
@@ -79,7 +82,7 @@ class Engine:
             return None
         from ensue.engine.interval_negation import IntervalNegationFilter
 
-        return IntervalNegationFilter(self.program)
+        return IntervalNegationFilter(self.program, lambda: self.state.get_held_rows(self.now))
 
     @property
     def output(self) -> Sequence[str]:
@@ -241,7 +244,7 @@ class Engine:
     @property
     def can_drop_keys(self) -> bool:
         """Whether `drop_keys` removes all state of the dropped keys."""
-        return not self.inner and self.skipping is None and self.lapsing is None
+        return not self.inner and self.skipping is None and self.lapsing is None and self.triggers is None
 
     def drop_keys(self, columns: Sequence[pa.ChunkedArray]) -> None:
         """Drop all state of the partitions with these key values."""
@@ -296,16 +299,30 @@ class Engine:
         if self.lapsing is not None:
             matches = self.lapsing(matches, self.now, over=over)
         if turns is not None:
-            matches = turns.in_turn(matches, keys, base, None if over else self.state.alive())
+            matches = turns.in_turn(matches, keys, base, None if over else self._find_alive())
         elif self.skipping is not None and matches.count:
             if self.state.tracks_used_rows:
                 matches = self.skipping.select_weighed(matches)
             else:
                 matches = self.skipping(matches, keys, base)
-        if matches.count or self.lapsing is not None or self.skipping is not None:
+        if self.triggers is not None:
+            matches = self.triggers(matches, lambda: np.zeros(0, np.int64) if over else self._find_undecided())
+        if matches.count or self.lapsing is not None or self.skipping is not None or self.triggers is not None:
             self.found += matches.number
             self.room.keep(matches)
         return matches
+
+    def _find_alive(self) -> LivePartialMatches:
+        """The partial matches, and the matches that wait for the end of an interval."""
+        by_start = self.turns is not None and self.turns.after.by_start
+        alive = self.state.alive() if by_start or self.state.waits else LivePartialMatches.nothing()
+        return alive if self.lapsing is None else alive + self.lapsing.alive()
+
+    def _find_undecided(self) -> npt.NDArray[np.int64]:
+        """The last rows of the matches that are not decided yet."""
+        alive = self._find_alive()
+        held = np.zeros(0, np.int64) if self.turns is None else self.turns.held_ends
+        return np.concatenate([alive.last[alive.waits], held])
 
     @property
     def turns(self) -> OrderedSkipStrategy | None:
@@ -341,6 +358,8 @@ class Engine:
             arrays |= self.turns.snapshot()
         if self.lapsing is not None:
             arrays |= self.lapsing.snapshot()
+        if self.triggers is not None:
+            arrays |= self.triggers.snapshot()
         saved = EngineSnapshot(
             self.program.nullable,
             self.rows,
@@ -373,13 +392,15 @@ class Engine:
             inner.restore(data)
         if self.skipping is not None:
             self.skip_up_to(saved.arrays["earliest"])
-        if self.turns is not None:
-            self.turns.restore(saved.arrays)
-            self.turns.remember(self.state.alive())
         if self.lapsing is not None:
             self.lapsing = self._create_interval_filter()
             assert self.lapsing is not None
             self.lapsing.restore(saved.arrays)
+        if self.turns is not None:
+            self.turns.restore(saved.arrays)
+            self.turns.remember(self._find_alive())
+        if self.triggers is not None:
+            self.triggers.restore(saved.arrays)
         if self.program.counted and saved.counted is not None:
             self.scan.counts = ScanCounts.from_json(saved.counted["scan"])
             self.found = int(saved.counted["found"])
@@ -401,12 +422,13 @@ class Engine:
     @property
     def waiting_bytes(self) -> int:
         """The bytes of matches that are held back."""
-        return sum(held.nbytes for held in (self.lapsing, self.skipping) if held is not None)
+        triggers = None if self.triggers is None else self.triggers.held
+        return sum(held.nbytes for held in (self.lapsing, self.skipping, triggers) if held is not None)
 
     def get_held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
         held = self.state.get_held_rows(self.now)
-        for waiting in (self.lapsing, self.turns):
+        for waiting in (self.lapsing, self.turns, self.triggers):
             held = held if waiting is None else np.union1d(held, waiting.rows())
         return held
 
@@ -415,6 +437,7 @@ class Engine:
         """The number of runs or stack instances, and of matches held back."""
         waiting = 0 if self.lapsing is None else self.lapsing.waiting
         held = 0 if self.turns is None else self.turns.held
+        held += 0 if self.triggers is None else self.triggers.held.count
         return self.state.partial_matches + waiting + held
 
     @property

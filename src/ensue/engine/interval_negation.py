@@ -5,7 +5,7 @@ lie in an interval or bound one, and the matches that are still undecided.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +24,7 @@ from ensue.ir.traits import get_parts, is_interval_negation
 from ensue.ir.traversal import get_kleene_variables, iterate_atoms, iterate_positive_atoms
 from ensue.ir.values import to_instant
 from ensue.kernels.match_selection import mark_violations
+from ensue.physical.structure import LivePartialMatches
 from ensue.vector.match_rows import Matches
 
 Column = npt.NDArray[Any]
@@ -113,13 +114,15 @@ class NegatedInterval:
 class IntervalNegationFilter:
     """Holds matches back until their negated intervals have passed."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, find_held: Callable[[], Column]) -> None:
+        """`find_held` finds the rows of partial matches."""
         frame, query, schema = program.frame, program.plan.query, program.schema
         self._start, self._intervals = schema.start, schema.intervals
         self._output = program.source.output
         self._dtype = np.float64 if frame.real_time else np.int64
         self._scale = 1 if frame.ticks_per_second != 1e6 else 1_000  # nanoseconds in a unit
-        self._length, self._kleene = frame.window, get_kleene_variables(query.pattern)
+        self._length = None if frame.by_events else frame.window
+        self._find_held, self._kleene = find_held, get_kleene_variables(query.pattern)
         self._lapses = []
         for interval, variable, group in _groups(query.pattern):
             looks = compute_interval_distance(interval, query, schema)
@@ -265,11 +268,12 @@ class IntervalNegationFilter:
 
     def _evict(self, now: float | None) -> None:
         """Drop the events that no later match can bind and no interval can contain."""
-        if self._length is None or now is None or self._seen.count < 2 * self._kept + FEW:
+        lasting = self._length is None and self._intervals  # an event that began at any time may still come
+        if lasting or now is None or self._seen.count < 2 * self._kept + FEW:
             return
         backs = [lapse.back for lapse in self._lapses if lapse.back is not None]
-        longest = self._length + max(backs, default=0.0)
-        alive = now - self._seen["ends"] <= longest
+        longest = (self._length or 0) + max(backs, default=0.0)
+        alive = self._find_earliest(now) - self._seen["ends"] <= longest
         for lapse in self._lapses:
             if lapse.back is None:
                 low, high = (
@@ -282,6 +286,15 @@ class IntervalNegationFilter:
             self._seen.keep(alive)
             self._new = self._seen.count
         self._kept = self._seen.count
+
+    def _find_earliest(self, now: float) -> Any:
+        """When a later match of the key of each event may begin; with a window `now`, less its length."""
+        if self._length is not None:
+            return now
+        held, keys = self._place(self._find_held()), self._seen["key"]
+        begin = np.full(int(keys.max(initial=0)) + 1, now, self._dtype)
+        np.minimum.at(begin, keys[held], self._seen["starts"][held])
+        return begin[keys]
 
     def live_keys(self, count: int) -> Bools:
         """Which of `count` keys have stored events or held matches."""
@@ -308,6 +321,11 @@ class IntervalNegationFilter:
     @property
     def nbytes(self) -> int:
         return self._seen.nbytes + self._pending.nbytes + 3 * self._until.nbytes
+
+    def alive(self) -> LivePartialMatches:
+        """The held matches, as partial matches that wait."""
+        first, last = self._pending.ends()
+        return LivePartialMatches(self._key_of, first, last, np.ones(len(last), np.bool_), self.next_timer())
 
     def rows(self) -> npt.NDArray[np.int64]:
         """The rows of the held matches."""

@@ -1,6 +1,6 @@
 """AFTER MATCH SKIP and CHOOSE: selecting matches, so that they do not share events."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ensue.engine.interval_negation import matches_from_arrays, matches_to_array
 from ensue.engine.match_output import concat_matches, list_members, list_rows_newest_first
 from ensue.engine.state_format import Arrays
 from ensue.ir.query import Query
-from ensue.ir.selection import AfterMatch, MatchChoice, SkipTarget
+from ensue.ir.selection import AfterMatch, SkipTarget
 from ensue.ir.traversal import get_kleene_variables, iterate_positive_atoms
 from ensue.kernels.match_selection import (
     are_distinct,
@@ -29,6 +29,8 @@ Rows = npt.NDArray[np.int64]
 class SkipStrategy:
     """Applies AFTER MATCH SKIP: stores, by partition, where the next match may begin."""
 
+    single = False  # whether at most one match of each last event is selected
+
     def __init__(self, query: Query) -> None:
         assert query.after is not None
         self.after = query.after
@@ -43,7 +45,7 @@ class SkipStrategy:
         selected = np.zeros(matches.count, np.bool_)
         target = self._target(matches, first, last)
         order = self._sort(matches, first, last)
-        skip_matches(order, key, first, target, self.earliest, selected)
+        skip_matches(order, key, first, last, target, self.earliest, selected, self.single)
         return matches if selected.all() else matches.where(selected)
 
     def select_weighed(self, matches: Matches) -> Matches:
@@ -198,6 +200,11 @@ class OrderedSkipStrategy(SkipStrategy):
         return self._held.count
 
     @property
+    def held_ends(self) -> Rows:
+        """The last rows of the held matches."""
+        return self._held.ends()[1]
+
+    @property
     def nbytes(self) -> int:
         return super().nbytes + self._held.nbytes + self._key_of.nbytes
 
@@ -218,17 +225,42 @@ class OrderedSkipStrategy(SkipStrategy):
         self._held = matches_from_arrays(saved, "turn", self._held.variables, self._several, count)
 
 
+class TriggerBuffer:
+    """Holds the matches of a last event back until all of them are known, for COUNT(*), EXISTS and LIMIT."""
+
+    def __init__(self, query: Query, output: Sequence[str]) -> None:
+        self._output = output
+        self._several = frozenset(get_kleene_variables(query.pattern))
+        self.held = concat_matches([], output)
+
+    def __call__(self, matches: Matches, find_undecided: Callable[[], Rows]) -> Matches:
+        """Add matches and return those of complete last events; the others are the ends of undecided matches."""
+        together = concat_matches([m for m in (self.held, matches) if m.count], self._output)
+        if not together.count:
+            return together
+        waits = np.isin(together.ends()[1], find_undecided())
+        self.held = together.where(waits)
+        return together.where(~waits)
+
+    def rows(self) -> Rows:
+        rows = [self.held.elements(v) for v in self.held.variables]
+        return np.unique(np.concatenate(rows)) if rows else NONE
+
+    def snapshot(self) -> Arrays:
+        return {**matches_to_arrays(self.held, "trigger"), "trigger count": np.array([self.held.count])}
+
+    def restore(self, saved: Arrays) -> None:
+        count = int(saved["trigger count"][0])
+        self.held = matches_from_arrays(saved, "trigger", self.held.variables, self._several, count)
+
+
 def create_skip_strategy(query: Query, output: Sequence[str], *, waits: bool) -> SkipStrategy | None:
     """Create the strategy for AFTER MATCH SKIP or CHOOSE; None if every match is returned.
 
     `waits`: some matches are only decided by the passage of time; `output`: the kernel's columns.
     """
     if query.choose is not None:
-        match query.choose.choice:
-            case MatchChoice.LATEST:
-                return ChooseLatest(query)
-            case MatchChoice.ONCE:
-                return ChooseOnce(query)
+        return ChooseLatest(query) if query.skip is None else ChooseOnce(query)
     if query.after is None:
         return None
     in_turn = waits or query.after.by_start
@@ -236,10 +268,12 @@ def create_skip_strategy(query: Query, output: Sequence[str], *, waits: bool) ->
 
 
 class ChooseOnce(SkipStrategy):
-    """CHOOSE ONCE: the newest match of each last event that shares no event with others."""
+    """CHOOSE ONCE, and CHOOSE LATEST with AFTER MATCH: the newest match of each last event that may begin there."""
+
+    single = True
 
     def __init__(self, query: Query) -> None:
-        super().__init__(replace(query, after=AfterMatch(SkipTarget.PAST_LAST)))
+        super().__init__(replace(query, after=query.skip or AfterMatch(SkipTarget.PAST_LAST)))
 
     def _sort(self, matches: Matches, first: Rows, last: Rows) -> Rows:
         """Order by last event, then from newest to oldest member, then as the reference does."""

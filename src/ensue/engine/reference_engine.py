@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.interval_negation import get_interval_ends
+from ensue.analyzer.output_mode import collects_matches
 from ensue.analyzer.user_operators import get_read_columns
 from ensue.engine.interval_negation import matches_to_arrays
 from ensue.engine.memory_budget import WAY_BYTES, MemoryBudget, MemoryRequest, Usage
@@ -117,7 +118,8 @@ class ReferenceEngine:
         self._absences = AbsenceIntervals(self._query, schema)
         self._earliest: dict[Key, int] = {}  # by partition, where the next match may begin
         self._turns: list[Binding] = []  # matches that wait for earlier ones to be decided
-        self._aside = HeldEvents()  # their events, which may be older than the window
+        self._collected: list[Binding] = []  # matches that wait for others with the same last event
+        self._aside = HeldEvents()  # the events of both, which may be older than the window
 
     def unseen_types(self) -> Sequence[str]:
         """The reference does not track types."""
@@ -203,16 +205,27 @@ class ReferenceEngine:
             (waiting if undecided and not over else decided).append(binding)
         self._mark, self._waiting = mark, waiting
         selected = decided
-        if self.plan.query.after is not None:
-            selected = list(self._apply_skip(decided, None if over else (events, window)))
         if self.plan.query.choose is not None:
             selected = list(self._choose(decided))
+        elif self.plan.query.after is not None:
+            selected = list(self._apply_skip(decided, None if over else (events, window)))
         having = self.plan.query.having
         returned = [b for b in selected if having is None or compute_value(having, b) is True]
         self._kept += len(returned)
         size = self._kept * WAY_BYTES + self._elsewhere
         self.allowance.ask(MemoryRequest(len(events), self._kept, size, mark.rows - 1, self.now))
-        return returned
+        return self._collect(returned, over=over) if collects_matches(self.plan.query) else returned
+
+    def _collect(self, returned: list[Binding], *, over: bool) -> list[Binding]:
+        """Hold the matches of a last event back until all of them are known."""
+        waiting = [] if over else [*self._waiting, *self._turns]
+        undecided = {members(binding)[-1].position for binding in waiting}
+        together, self._collected = [*self._collected, *returned], []
+        complete: list[Binding] = []
+        for binding in together:
+            waits = members(binding)[-1].position in undecided
+            (self._collected if waits else complete).append(binding)
+        return complete
 
     def _window(self, events: Sequence[Event], mark: StreamPosition) -> RetentionWindow:
         return create_retention_window(self._query, events, mark.time)
@@ -304,9 +317,11 @@ class ReferenceEngine:
         for binding in decided:
             by_key.setdefault(self._key(members(binding)[0]), []).append(binding)
         for key, bindings in by_key.items():
-            selected = choose_matches(self.plan.query, bindings, self._earliest.get(key, 0) - 1)
-            if selected:
-                self._earliest[key] = max(members(b)[-1].position for b in selected) + 1
+            after = self.plan.query.skip
+            selected = choose_matches(self.plan.query, bindings, self._earliest.get(key, 0))
+            if after is not None:
+                begins = (compute_next_start(after, binding) or 0 for binding in selected)
+                self._earliest[key] = max(self._earliest.get(key, 0), *begins, 0)
             yield from selected
 
     def _get_position(self) -> StreamPosition:
@@ -345,7 +360,7 @@ class ReferenceEngine:
 
     def _hold_turns(self, known: pa.Table | None, rows: Rows) -> None:
         """Hold the events of matches that wait for their turn."""
-        events = {e.position: e for binding in self._turns for e in members(binding)}
+        events = {e.position: e for binding in (*self._turns, *self._collected) for e in members(binding)}
         if not events:
             self._aside = HeldEvents()
             return
@@ -375,7 +390,8 @@ class ReferenceEngine:
                 # after that no earlier partial match is alive
                 over += [members(binding)[0].end + length for binding in self._turns]
             case _:
-                return None
+                ends = map(self._absences.compute_end, self._waiting)
+                over = [end for end in ends if end is not None]
         if not over:
             return None
         return min(over) if self._scale == 1 else min(over) // self._scale
@@ -392,6 +408,7 @@ class ReferenceEngine:
             blobs["aside"] = serialize_table(self._aside.table)
             arrays["aside"] = self._aside.rows
             arrays |= matches_to_arrays(bindings_to_matches(self.plan, self._turns), "turn")
+            arrays |= matches_to_arrays(bindings_to_matches(self.plan, self._collected), "trigger")
         if self._repeats:
             header["repeats"] = self._repeats.snapshot()
         return pack_state(header, arrays, blobs)
@@ -406,10 +423,11 @@ class ReferenceEngine:
         self._earliest = {self._key(event): row for event, row in pairs if row}
         self._repeats.restore(header.get("repeats"), self._held.events)
         self._waiting = self._restore_matches(arrays, "waiting", self._held)
-        self._aside, self._turns = HeldEvents(), []
+        self._aside, self._turns, self._collected = HeldEvents(), [], []
         if "aside" in blobs:
             self._aside = self._restore_events(blobs["aside"], arrays["aside"])
             self._turns = self._restore_matches(arrays, "turn", self._aside)
+            self._collected = self._restore_matches(arrays, "trigger", self._aside)
 
     def _restore_events(self, data: bytes | None, rows: Rows) -> HeldEvents:
         if data is None:

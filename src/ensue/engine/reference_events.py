@@ -1,6 +1,6 @@
 """Rows of tables as events of the reference semantics, and its state beyond the window."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -189,11 +189,14 @@ def _partition(key: tuple[object, ...] | None) -> str:
     return repr(tuple(k + 0.0 if isinstance(k, float) else k for k in key or ()))
 
 
+Key = tuple[object, ...]
+
+
 class AbsenceIntervals:
     """The events that negations with an interval need beyond the window."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
-        self._query = query
+        self._query, self._lasting = query, schema.intervals
         # by types, how long they matter before the first event of a match; None: without limit
         self._types: dict[Types, int | float | None] = {}
         for negation, interval in iterate_interval_negations(query.pattern):
@@ -219,10 +222,14 @@ class AbsenceIntervals:
             return tuple(needed)
         positions = {event.position for event in needed}
         positions |= {event.position for binding in waiting for event in members(binding)}
-        positions |= {event.position for event in events if self._matters(event, time)}
+        begins: dict[Key | None, int | float] = {}  # when a later match of a key may begin
+        for event in needed:
+            key = get_partition_key(self._query, event)
+            begins[key] = min(begins.get(key, event.start), event.start)
+        positions |= {event.position for event in events if self._matters(event, time, begins)}
         return tuple(event for event in events if event.position in positions)
 
-    def _matters(self, event: Event, time: float | None) -> bool:
+    def _matters(self, event: Event, time: float | None, begins: Mapping[Key | None, int | float]) -> bool:
         """Whether an event may lie in an interval of a later match."""
         looks = [back for types, back in self._types.items() if accepts_type(types, event.type)]
         if not looks:
@@ -232,11 +239,12 @@ class AbsenceIntervals:
         match self._query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 return back is None or time is None or time - event.start <= length + back
-            case _:
+            case _ if self._lasting:  # an event that began at any time may still come
                 return True
-
-
-Key = tuple[object, ...]
+            case _:
+                begin = begins.get(get_partition_key(self._query, event))
+                early = time if begin is None or time is None else min(time, begin)
+                return back is None or early is None or early - event.end <= back
 
 
 def create_retention_window(query: Query, events: Sequence[Event], time: float | None) -> "RetentionWindow":

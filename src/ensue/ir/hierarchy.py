@@ -124,13 +124,6 @@ def build_hierarchy(definitions: Sequence[Definition], query: Query, emit: Seque
     Raises a QueryError for circular, duplicate or unsupported definitions.
     """
     for each in (*(definition.query for definition in definitions), query):
-        if each.choose is not None:
-            raise QueryError(
-                "CHOOSE together with definitions is not supported yet",
-                hint="leave it out, or match the raw events",
-                span=each.choose.span,
-                text=each.text,
-            )
         if is_interval_negation(each.pattern):
             raise QueryError(
                 "a pattern that is only an absence has no events, and definitions need some",

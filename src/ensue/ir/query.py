@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ensue.errors import Span
 from ensue.ir.expression import Aggregate, Expr
 from ensue.ir.pattern import Pattern
-from ensue.ir.selection import AfterMatch, Choose, Strategy, Window
+from ensue.ir.selection import AfterMatch, Choose, MatchChoice, SkipTarget, Strategy, Window
 from ensue.ir.traversal import iterate_strategies
 from ensue.notebook_repr import TextRepr
 
@@ -107,3 +107,9 @@ class Query(TextRepr):
     def selects_matches(self) -> bool:
         """Whether a match may be dropped because of another one (AFTER MATCH, CHOOSE)."""
         return self.after is not None or self.choose is not None
+
+    @property
+    def skip(self) -> AfterMatch | None:
+        """Where the next match may begin after a selected one; CHOOSE ONCE skips past its last event."""
+        once = self.choose is not None and self.choose.choice is MatchChoice.ONCE
+        return AfterMatch(SkipTarget.PAST_LAST) if once else self.after

@@ -72,15 +72,20 @@ def order_by_ends(last: Table, first: Table) -> Table:
 
 
 @kernel()
-def skip_matches(order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table) -> None:
-    """Select the matches that begin where the earlier selected ones allow.
+def skip_matches(
+    order: Table, keys: Table, first: Table, last: Table, target: Table, earliest: Table, kept: Table, single: bool
+) -> None:
+    """Select the matches that begin where the earlier selected ones allow; `single`: one of each last row.
 
     The target is the row to which a match skips; -1: it skips nothing.
     """
+    done = np.int64(-1)
     for k in order:
         key = keys[k]
-        if first[k] >= earliest[key]:
+        if first[k] >= earliest[key] and last[k] != done:
             kept[k] = True
+            if single:
+                done = last[k]
             if target[k] >= 0:
                 earliest[key] = max(target[k], first[k] + 1)
 

@@ -293,10 +293,22 @@ class LivePartialMatches:
     waits: Table  # it is complete if time or later events confirm it
     until: float | None = None  # none of their windows ends before
 
+    @classmethod
+    def nothing(cls) -> "LivePartialMatches":
+        none = np.zeros(0, np.int64)
+        return cls(none, none, none, none > 0)
+
     def where(self, kept: Table) -> "LivePartialMatches":
         """Selects some of them."""
         key, first, last, waits = self.key, self.first, self.last, self.waits
         return LivePartialMatches(key[kept], first[kept], last[kept], waits[kept], self.until)
+
+    def __add__(self, other: "LivePartialMatches") -> "LivePartialMatches":
+        key, first, last, waits = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("key", "first", "last", "waits")
+        )
+        ends = [each.until for each in (self, other) if each.until is not None]
+        return LivePartialMatches(key, first, last, waits, min(ends, default=None))
 
 
 S = TypeVar("S", bound=KernelSource)

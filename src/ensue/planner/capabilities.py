@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.analyzer.output_mode import collects_matches
 from ensue.ir import traits
 from ensue.ir.pattern import And, Atom, Kleene, LoopExit, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 from ensue.ir.query import Query
@@ -121,6 +122,8 @@ def why_not_evicted(plan: "PhysicalPlan") -> str | None:
         return "it has no [attr] to split its events into keys"
     if query.after is not None:
         return "AFTER MATCH needs more about a key than its events of the last window"
+    if collects_matches(query):
+        return "the matches that COUNT(*), EXISTS or LIMIT waits for may be older than the window"
     if any(iterate_interval_negations(query.pattern)):
         return "an absence with an explicit interval may wait longer than the window"
     if query.choose is not None and query.choose.choice is MatchChoice.ONCE:
@@ -160,7 +163,8 @@ def _ends_in_absence(pattern: Pattern) -> bool:
 def skips_in_order(query: Query) -> bool:
     """Whether AFTER MATCH delays a match until earlier ones, which are found later, are known."""
     after = query.after
-    return after is not None and (after.by_start or can_wait(query.pattern))
+    late = can_wait(query.pattern) or any(iterate_interval_negations(query.pattern))
+    return after is not None and (after.by_start or late)
 
 
 def why_not_shed(plan: "PhysicalPlan") -> str | None:

@@ -54,6 +54,8 @@ def why_not_compact(query: Query, schema: Schema) -> str | None:
         return "CHOOSE reads each match"
     if query.having is not None:
         return "HAVING reads each match"
+    if query.limit is not None and is_summarized(query):
+        return "LIMIT orders the matches before they are counted"
     if any(iterate_negations(query.pattern)) and not _plain_negations(query):
         return "a negation is checked on each match"
     return why_unsupported(query.pattern, COMPACT)

@@ -81,6 +81,8 @@ def choose_plan(
         between = _Between(tuple(tied), conditions.absent, late=late, intervals=schema.intervals)
         alone = not conditions.between and not conditions.absent
         shared = plan_compact(core, schema, off) if alone else "conditions compare events"
+        if core is not query and needs_partial_output(query):
+            shared = "a negation is checked on each match"
         structure, decisions = _choose_structure(core, between, conditions.roles, planning, shared)
     else:
         require_possible(planning, {}, reason)

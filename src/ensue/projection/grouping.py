@@ -71,7 +71,7 @@ class ResultFinisher:
     def times(self) -> tuple[str, ...]:
         """The columns of `rows` that break ties: the times, and the keys of groups."""
         if not self.finishing.whole.grouped:
-            return STANDARD_COLUMNS
+            return (*STANDARD_COLUMNS, *self.finishing.ties)
         return (*(f" {name}" for name in STANDARD_COLUMNS[:2]), *(key.name for key in self.finishing.keys))
 
     def finish(self, matches: pa.Table) -> pa.Table:

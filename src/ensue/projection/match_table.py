@@ -194,11 +194,11 @@ def filter_matches(
 
 
 def _reduce(gathered: MatchValues, query: Query, schema: Schema) -> MatchValues:
-    """Applies LIMIT, or summarizes the matches of each trigger."""
-    matches = gathered.matches
+    """Applies LIMIT, and summarizes the matches of each trigger."""
     if query.limit is not None:
-        return gathered.with_matches(limit_matches(matches, query))
-    if matches.tally is not None:
+        gathered = gathered.with_matches(limit_matches(gathered.matches, query))
+    matches = gathered.matches
+    if matches.tally is not None or not is_summarized(query):
         return gathered
     firsts, starts = _find_first_rows(gathered, schema), None
     if schema.intervals:

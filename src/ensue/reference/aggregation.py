@@ -1,6 +1,6 @@
 """Evaluates GROUP BY, ORDER BY, FETCH FIRST and RETURN ALL EVENTS, and sorts result rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -41,12 +41,19 @@ def build_result_rows(query: Query, matches: Iterable[tuple[Binding, str]]) -> l
     assert whole is not None
     rows = [_row(query, match, name) for match, name in matches]
     rows.sort(key=lambda row: (row["end"], row["start"], row["match_id"]))
+    if query.all_events:
+        rows = [row | event for row in rows for event in _list_events(query, row[_MATCH])]
     if whole.keys is not None:
         rows = _group(query.returns, rows)
     for key in reversed(whole.order):
         rows = _sort(key, rows)
     rows = rows if whole.first is None else rows[: whole.first]
     return [{name: value for name, value in row.items() if name != _MATCH} for row in rows]
+
+
+def _list_events(query: Query, match: Binding) -> Iterator[Row]:
+    for name, position, index, event in build_event_rows(query, match):
+        yield {"variable": name, "position": position, "index": index, **event.values}
 
 
 def _row(query: Query, match: Binding, name: str) -> Row:

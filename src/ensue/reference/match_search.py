@@ -11,7 +11,7 @@ from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.ir import traits
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Limit, Query
-from ensue.ir.selection import CONTIGUOUS, AfterMatch, ByTime, ByUnits, MatchChoice, SkipTarget
+from ensue.ir.selection import CONTIGUOUS, AfterMatch, ByTime, ByUnits, SkipTarget
 from ensue.ir.traversal import ends_greedily, get_variables, iterate_atoms, iterate_positive_atoms
 from ensue.reference.arrangements import list_bindings
 from ensue.reference.conditions import Binding, Event, compute_certain_time, is_true, members
@@ -44,12 +44,12 @@ def find_matches(
         partition.fired, partition.most = fired, most
         bindings = [b for b in list_bindings(query.pattern, partition) if partition.accepts(b)]
         bindings.sort(key=lambda binding: rank_match(query.pattern, binding))
-        if query.after is not None:
-            bindings = list(_skip(query.after, bindings))
-            bindings.sort(key=lambda binding: rank_match(query.pattern, binding))
-        remaining = [b for b in bindings if query.having is None or is_true(query.having, b)]
         if query.choose is not None:
-            remaining = choose_matches(query, remaining)
+            bindings = choose_matches(query, bindings)
+        elif query.after is not None:
+            bindings = list(_skip(query.after, bindings))
+        bindings.sort(key=lambda binding: rank_match(query.pattern, binding))
+        remaining = [b for b in bindings if query.having is None or is_true(query.having, b)]
         result += remaining if query.limit is None else _limit(query.limit, remaining)
     return sorted(result, key=lambda binding: rank_match(query.pattern, binding))
 
@@ -136,22 +136,22 @@ def summarize_matches(query: Query, events: Sequence[Event]) -> list[MatchSummar
 CertaintyKey = tuple[int | float, bool, int]
 
 
-def choose_matches(query: Query, candidates: Iterable[Binding], used: int = -1) -> list[Binding]:
+def choose_matches(query: Query, candidates: Iterable[Binding], earliest: int = 0) -> list[Binding]:
     """Returns the matches of one partition that CHOOSE selects, in the order of their certainty.
 
     Of the matches that become certain at the same time with the same last event, the one with the
     newest members is selected: compared from the newest to the oldest, and longer ones win. With
-    ONCE, a match must begin after `used`, the last event of the previously selected match.
+    ONCE or AFTER MATCH, a match must begin where the selected ones before allow, first at `earliest`.
     """
-    assert query.choose is not None
-    once = query.choose.choice is MatchChoice.ONCE
+    after = query.skip
     selected: list[Binding] = []
     certainty = partial(compute_certainty, query)
-    for (_, _, last), group in groupby(sorted(candidates, key=certainty), key=certainty):
-        remaining = [b for b in group if not once or members(b)[0].position > used]
+    for _, group in groupby(sorted(candidates, key=certainty), key=certainty):
+        remaining = [b for b in group if members(b)[0].position >= earliest]
         if remaining:
             selected.append(max(remaining, key=compute_newness))
-            used = last
+            begin = None if after is None else compute_next_start(after, selected[-1])
+            earliest = earliest if begin is None else begin
     return selected
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.analyzer.key_inference import add_equivalence
-from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS
+from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS, collects_matches
 from ensue.cached import cached_property
 from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
@@ -19,7 +19,7 @@ from ensue.engine.memory_budget import MemoryBudget, MemoryRequest
 from ensue.engine.program import Program, format_kernel
 from ensue.engine.scan import Scan
 from ensue.ir.canonical_form import compute_fingerprint
-from ensue.ir.query import TIMED_OUT, Query
+from ensue.ir.query import TIMED_OUT, Limit, Query
 from ensue.ir.traits import is_interval_negation
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
@@ -133,7 +133,8 @@ class CompiledQuery:
 
 def get_matching_query(plan: PhysicalPlan) -> Query:
     """The query of a plan without what does not decide the matches."""
-    query = replace(plan.query, name=None, returns=(), exists=False, limit=None)
+    together = Limit(1) if collects_matches(plan.query) else None  # no other query shares such an engine
+    query = replace(plan.query, name=None, returns=(), exists=False, limit=together)
     if not isinstance(plan.structure, ReferencePlan):  # the reference evaluates HAVING itself
         query = replace(query, having=None)
     return query

@@ -285,7 +285,7 @@ def _find_ordered_layers(definitions: Sequence[Layer]) -> set[str]:
 def _depends_on_order(query: Query) -> bool:
     return (
         query.strategies != {Strategy.ANY}
-        or query.after is not None
+        or query.selects_matches
         or query.limit is not None
         or isinstance(query.within, ByEvents)
         or any(call.operator.over is OperatorInputs.REPEAT for call in iterate_operator_calls(query.pattern))
