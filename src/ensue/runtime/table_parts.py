@@ -12,7 +12,7 @@ from pyarrow import types
 from ensue.engine.interrupts import run_in_threads
 from ensue.kernels.row_search import group_rows
 from ensue.projection.match_ids import hash_column
-from ensue.vector.arrow_numpy import Ints, to_single_array
+from ensue.vector.arrow_numpy import Ints, booleans, to_single_array
 from ensue.vector.key_codes import TypeNames
 
 BLOCK = 1 << 17  # events scanned at a time
@@ -43,7 +43,7 @@ def group_rows_by_key(
             numbers[names.find(block.column(column)) < 0] = 0
         for values in map(block.column, key):
             if values.null_count:
-                numbers[values.is_null().to_numpy()] = 0
+                numbers[booleans(to_single_array(values.is_null()))] = 0
         order, bounds = group_rows(numbers, parts + 1)
         return np.split(order + begin, bounds[1:-1])[1:]
 

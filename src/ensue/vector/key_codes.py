@@ -21,6 +21,7 @@ from ensue.vector.arrow_numpy import (
     Ints,
     as_read_only,
     booleans,
+    build_texts,
     decode_text,
     exceeds_64_bits,
     floats,
@@ -595,7 +596,7 @@ class TypeNames:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(map(as_read_only, text_parts(pa.array(names, pa.string()))))
+        self._names = tuple(map(as_read_only, text_parts(build_texts(names))))
         self._codes = np.append(np.arange(len(names), dtype=np.int32), np.int32(-1))
 
     def find(self, column: pa.ChunkedArray) -> Codes:

@@ -29,7 +29,7 @@ from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, numb
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, has_many_events, sort_by_time
 from ensue.runtime.stage import StageInput
 from ensue.schema import ANY, Types, ValueKind, get_type_names, types_overlap
-from ensue.vector.arrow_numpy import Ints
+from ensue.vector.arrow_numpy import Ints, wrap_numbers
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, take_rows, take_values
@@ -397,7 +397,7 @@ class SharedTableMatcher:
         if len(rows):
             numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
         columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
-        known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
+        known = pa.table(columns, schema=events.schema).append_column(ORDINAL, wrap_numbers(numbers))
         hashes = RowHashes(known, end)
         places = np.zeros(events.num_rows, np.int64)
         places[rows] = np.arange(len(rows))
