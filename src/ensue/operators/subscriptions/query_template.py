@@ -150,7 +150,7 @@ class TemplateConstants:
                 columns.append(wrap_numbers(values[rows]))
                 continue
             if name not in self._texts:
-                self._texts[name] = build_texts(values[: self._rows.count])
+                self._texts[name] = build_texts(values[: self._rows.count].tolist())
             columns.append(self._texts[name].take(wrap_numbers(rows)))
         return columns
 
