@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.brief_tracebacks import shorten_tracebacks
+from ensue.decorators import pause_collection
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -528,6 +529,7 @@ def match_clause(clause: "MatchClause", relation: Any, arguments: "SourceOptions
 
 
 @shorten_tracebacks
+@pause_collection()
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
@@ -655,6 +657,7 @@ def _runner(events: Any) -> "Backend":
     return backend
 
 
+@pause_collection()
 def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, Any] | None) -> "tuple[QuerySpec, ...]":
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
@@ -1203,6 +1206,7 @@ def _plan(
     return _plan_over(runner, events, specs, arguments, run_options, archives)
 
 
+@pause_collection()
 def _plan_over(
     runner: "Backend",
     events: Any,

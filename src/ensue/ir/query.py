@@ -1,7 +1,6 @@
 """Pattern queries."""
 
-from dataclasses import dataclass, field
-
+from ensue.decorators import dataclass, field
 from ensue.errors import Span
 from ensue.ir.expression import Aggregate, Expr
 from ensue.ir.pattern import Pattern

@@ -155,6 +155,11 @@ class JitFunction:
             self._an_element = seconds / elements
         return result
 
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether it has run without machine code so far."""
+        return self._dispatcher is None
+
     def compile(self, types: Types) -> Callable[..., Any]:
         """Load or compile the machine code for argument types."""
         with using_numba():
@@ -212,9 +217,15 @@ class JitFunction:
 
 
 def kernel(
-    elements: Callable[[tuple[Any, ...]], int] = count_elements, /, **options: Any
+    elements: Callable[[tuple[Any, ...]], int] = count_elements,
+    /,
+    uncompiled: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a fixed kernel; `options` are further options of Numba."""
+    """Decorate a fixed kernel; `options` are further options of Numba.
+
+    `uncompiled` does the same with NumPy, and runs in its place while there is no machine code.
+    """
     options = OPTIONS | options
 
     def decorated(function: Callable[..., Any]) -> JitFunction:
@@ -225,7 +236,7 @@ def kernel(
 
         def plain() -> Callable[..., Any]:
             names: dict[str, Callable[..., Any]] = get_python_names(function.__module__)
-            return names[function.__name__]
+            return uncompiled or names[function.__name__]
 
         def elsewhere(types: Types) -> tuple[Any, ...]:
             return _compile_fixed, function.__module__, function.__name__, types

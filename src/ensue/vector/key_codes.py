@@ -44,6 +44,10 @@ Codes = npt.NDArray[np.int32]
 _FIRST_SLOTS = 1 << 10
 _FIRST_BYTES = 1 << 14
 _BLOCK = 1 << 14  # strings hashed at a time
+_FEW, _MANY = (
+    64,
+    1 << 18,
+)  # numbers of strings between which Arrow finds the distinct ones while kernels are interpreted
 _USED, _NEXT, _ENTRIES, _BYTES = range(4)  # indices into a table's state
 
 
@@ -294,7 +298,11 @@ class ColumnCodes:
 
     def _encode_texts(self, meaning: str, texts: pa.Array, valid: Bools | None) -> Codes:
         table = self._texts.setdefault(meaning, TextCodes(self._counter))
-        return table.encode(*text_parts(texts), valid)
+        if not hashing.encode_texts.is_interpreted or not _FEW < len(texts) < _MANY or texts.null_count == len(texts):
+            return table.encode(*text_parts(texts), valid)
+        entries = texts.dictionary_encode()
+        codes = table.encode(*text_parts(entries.dictionary), None)[get_indices(entries)]
+        return codes if valid is None else np.where(valid, codes, np.int32(-1))
 
     def _encode_floats(self, values: Floats, valid: Bools | None) -> Codes:
         """Whole numbers share the codes of integers; others are encoded by their bits."""

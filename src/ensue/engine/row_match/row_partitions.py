@@ -1,7 +1,6 @@
 """Rows of a table grouped by partition, each partition sorted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.cached import cached_property
+from ensue.decorators import cached_property, dataclass, field
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.row_pattern import RowSortKey
 from ensue.kernels.row_search import Codes, Masks, clear_outside, group_rows

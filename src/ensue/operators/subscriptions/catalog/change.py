@@ -8,7 +8,6 @@ import struct
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from ensue.cached import cached_property
+from ensue.decorators import asdict, cached_property, dataclass, field, replace
 from ensue.errors import StateError
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
