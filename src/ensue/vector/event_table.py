@@ -22,15 +22,7 @@ from ensue.kernels.sorting import stable_order
 from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import (
-    as_read_only,
-    booleans,
-    build_texts,
-    decode_text,
-    integers,
-    to_single_array,
-    wrap_numbers,
-)
+from ensue.vector.arrow_numpy import as_read_only, build_texts, decode_text
 from ensue.vector.arrow_types import Unit, get_field_kinds, get_time_zones, is_text, plain_type, time_unit
 from ensue.vector.take import take_rows
 
@@ -412,7 +404,7 @@ def drop_bad_times(
             "or ends before it starts\n"
             '  hint: repair them, or pass ensue.StreamOptions(bad_events="drop") to leave them out'
         )
-    return table.filter(wrap_numbers(~bad)), count
+    return table.filter(pa.array(~bad)), count
 
 
 def _select_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) -> npt.NDArray[np.bool_]:
@@ -422,7 +414,7 @@ def _select_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) 
     names = table.column(column).cast(pa.string())
     matching = pc.is_in(names, value_set=build_texts(sorted(types)))
     unknown = pc.is_null(names)  # even the type is missing
-    return booleans(to_single_array(pc.or_(matching, unknown)))
+    return np.asarray(pc.or_(matching, unknown).to_numpy(), np.bool_)
 
 
 def _times(table: pa.Table, shape: StreamSchema) -> Times:
@@ -469,9 +461,9 @@ def find_stream_order(table: pa.Table, shape: StreamSchema, times: Times | None 
         # sorted runs, as a shuffle leaves them, merge quickly
         return np.lexsort((*(np.asarray(t.values) for t in reversed(ties)), start, end))
     numbered = table.select(list(dict.fromkeys([schema.end, schema.start, *schema.order])))
-    numbered = numbered.append_column("__row", wrap_numbers(np.arange(table.num_rows)))
+    numbered = numbered.append_column("__row", pa.array(np.arange(table.num_rows)))
     places = pc.sort_indices(numbered, sort_keys=[(k, "ascending") for k in numbered.column_names])
-    return integers(to_single_array(places))
+    return np.asarray(places.to_numpy(), np.int64)
 
 
 def _stable_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

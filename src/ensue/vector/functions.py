@@ -28,16 +28,7 @@ from ensue.functions.record import (
 from ensue.functions.string import try_compile_regexp
 from ensue.ir.values import to_instant
 from ensue.schema import ValueKind
-from ensue.vector.arrow_numpy import (
-    Bools,
-    Floats,
-    booleans,
-    decode_text,
-    fixed_array,
-    floats,
-    get_raw_values,
-    wrap_numbers,
-)
+from ensue.vector.arrow_numpy import Bools, Floats, booleans, decode_text, fixed_array, floats, get_raw_values
 from ensue.vector.arrow_types import Unit
 from ensue.vector.column_values import Vector, arrow_type, broadcast, create_nulls, from_arrow, to_arrow, truth
 from ensue.vector.evaluation import (
@@ -305,7 +296,7 @@ def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
         a, b = decode_text(a), decode_text(b)
         if a.type != b.type:
             a, b = a.cast(pa.large_string()), b.cast(pa.large_string())
-    return Vector(left.kind, pc.if_else(wrap_numbers(mask), a, b), valid)
+    return Vector(left.kind, pc.if_else(fixed_array(pa.bool_(), mask), a, b), valid)
 
 
 def _mask_values(mask: Bools, vector: Vector) -> Vector:
@@ -316,7 +307,7 @@ def _mask_values(mask: Bools, vector: Vector) -> Vector:
     if isinstance(vector.values, np.ndarray):
         return Vector(vector.kind, vector.values, valid)
     texts = decode_text(vector.values)
-    selected = pc.if_else(wrap_numbers(mask), texts, pa.scalar(None, texts.type))
+    selected = pc.if_else(fixed_array(pa.bool_(), mask), texts, pa.scalar(None, texts.type))
     return Vector(vector.kind, selected, valid)
 
 
