@@ -77,7 +77,7 @@ else:
 def _compile_init(kind: type, parts: Sequence[Field[Any]], frozen: bool) -> Any:
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     parameters, body = ["self"], []
-    for part in sorted(parts, key=lambda part: part.kw_only):
+    for part in sorted(parts, key=lambda part: bool(part.kw_only)):
         name, default, is_made = part.name, f"_{part.name}_default", part.default_factory is not MISSING
         has_default = is_made or part.default is not MISSING
         names[default] = part.default_factory if is_made else part.default
