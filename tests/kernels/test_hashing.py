@@ -190,14 +190,3 @@ def test_hexadecimal():
     high, low = np.array([0x0123456789ABCDEF, 0], np.uint64), np.array([2**64 - 1, 16], np.uint64)
     text = hashing.format_hex(high, low, digits).tobytes().decode()
     assert text == f"{'0123456789abcdef'}{'f' * 16}{'0' * 30}10"
-
-
-@settings(max_examples=scaled(24), deadline=None)
-@given(st.lists(st.text(max_size=9), unique=True, max_size=4), st.lists(st.text(max_size=9), max_size=12))
-def test_names_are_found_by_numpy_as_by_the_kernel(names, words):
-    words = words + names
-    values = np.arange(len(names) + 1) - 7
-    found, expected = np.empty((2, len(words)), values.dtype)
-    for function, out in ((hashing.map_names.plain, found), (hashing.map_names.py_func, expected)):
-        function(*laid_out(words, lead=b"x"), *laid_out(names), values, out)
-    assert found.tolist() == expected.tolist()

@@ -346,20 +346,7 @@ def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int
     return kept
 
 
-def _map_names_by_position(
-    offsets: Ints, data: Bytes, name_offsets: Ints, name_data: Bytes, values: npt.NDArray[Any], out: npt.NDArray[Any]
-) -> None:
-    out[:] = values[len(name_offsets) - 1]
-    lengths = np.diff(offsets)
-    for number, begin in enumerate(name_offsets[:-1]):
-        name = name_data[begin : name_offsets[number + 1]]
-        rows = np.flatnonzero(lengths == len(name))
-        for place, letter in enumerate(name):
-            rows = rows[data[offsets[rows] + place] == letter]
-        out[rows] = values[number]
-
-
-@kernel(lambda args: len(args[-1]) // 16, uncompiled=_map_names_by_position)
+@kernel()
 def map_names(
     offsets: Ints, data: Bytes, name_offsets: Ints, name_data: Bytes, values: npt.NDArray[Any], out: npt.NDArray[Any]
 ) -> None:

@@ -217,15 +217,9 @@ class JitFunction:
 
 
 def kernel(
-    elements: Callable[[tuple[Any, ...]], int] = count_elements,
-    /,
-    uncompiled: Callable[..., Any] | None = None,
-    **options: Any,
+    elements: Callable[[tuple[Any, ...]], int] = count_elements, /, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a fixed kernel; `options` are further options of Numba.
-
-    `uncompiled` does the same with NumPy, and runs in its place while there is no machine code.
-    """
+    """Decorate a fixed kernel; `options` are further options of Numba."""
     options = OPTIONS | options
 
     def decorated(function: Callable[..., Any]) -> JitFunction:
@@ -236,7 +230,7 @@ def kernel(
 
         def plain() -> Callable[..., Any]:
             names: dict[str, Callable[..., Any]] = get_python_names(function.__module__)
-            return uncompiled or names[function.__name__]
+            return names[function.__name__]
 
         def elsewhere(types: Types) -> tuple[Any, ...]:
             return _compile_fixed, function.__module__, function.__name__, types

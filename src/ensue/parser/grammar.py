@@ -1,7 +1,6 @@
 """Loads grammars from saved parser tables and parses texts with parameter values.
 
-Lark computes the tables of a grammar in a quarter of a second, and loads them in a tenth of that.
-Those of our release of Lark are in the package: `make grammars` writes them.
+Lark takes ten times as long to compute the tables of a grammar. `make grammars` writes them into the package.
 """
 
 import hashlib
@@ -32,14 +31,12 @@ def load_grammar(package: str, name: str, **options: Any) -> Lark:
     """Loads the parser of a grammar file; its saved tables are keyed by all their inputs."""
     folder = files(package)
     text = folder.joinpath(name).read_text("utf-8")
-    options |= {"parser": "lalr", "lexer": "contextual"}
-    options |= {"propagate_positions": True, "maybe_placeholders": True}
+    options |= {"parser": "lalr", "lexer": "contextual", "propagate_positions": True, "maybe_placeholders": True}
     digest = _digest(text, options)
     saved = folder.joinpath(f"{name.removesuffix('.lark')}.{options.get('start', ['start'])[0]}.tables")
-    if saved.is_file():
-        head, _, content = saved.read_bytes().partition(b"\n")
-        if head == digest.encode():
-            return Lark.load(BytesIO(zlib.decompress(content)))
+    head, _, content = saved.read_bytes().partition(b"\n") if saved.is_file() else (b"", b"", b"")
+    if head == digest.encode():
+        return Lark.load(BytesIO(zlib.decompress(content)))
     key = f"grammar-{digest}-{sys.version_info[0]}.{sys.version_info[1]}"
     tables = cache_files.read_cached(key)
     if tables is not None:

@@ -298,7 +298,7 @@ class ColumnCodes:
 
     def _encode_texts(self, meaning: str, texts: pa.Array, valid: Bools | None) -> Codes:
         table = self._texts.setdefault(meaning, TextCodes(self._counter))
-        if not hashing.encode_texts.is_interpreted or not _FEW < len(texts) < _MANY or texts.null_count == len(texts):
+        if not (hashing.encode_texts.is_interpreted and _is_quick_to_group(texts)):
             return table.encode(*text_parts(texts), valid)
         entries = texts.dictionary_encode()
         codes = table.encode(*text_parts(entries.dictionary), None)[get_indices(entries)]
@@ -626,9 +626,17 @@ class TypeNames:
         return mapped if valid is None else np.where(valid, mapped, values[-1])
 
     def _map_texts(self, texts: pa.Array, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if hashing.map_names.is_interpreted and _is_quick_to_group(texts):
+            entries = texts.dictionary_encode()
+            return self._map_texts(entries.dictionary, values)[get_indices(entries)]
         mapped = np.empty(len(texts), values.dtype)
         hashing.map_names(*map(as_read_only, text_parts(texts)), *self._names, values, mapped)
         return mapped
+
+
+def _is_quick_to_group(texts: pa.Array) -> bool:
+    """Whether Arrow should find the distinct strings for kernels that are interpreted."""
+    return 64 < len(texts) < 1 << 18 and texts.null_count < len(texts)
 
 
 def _renumber(alive: Bools) -> Codes:
