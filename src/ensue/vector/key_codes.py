@@ -628,7 +628,7 @@ class TypeNames:
     def _map_texts(self, texts: pa.Array, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if hashing.map_names.is_interpreted and _is_quick_to_group(texts):
             entries = texts.dictionary_encode()
-            return self._map_texts(entries.dictionary, values)[get_indices(entries)]
+            return np.take(self._map_texts(entries.dictionary, values), get_indices(entries))
         mapped = np.empty(len(texts), values.dtype)
         hashing.map_names(*map(as_read_only, text_parts(texts)), *self._names, values, mapped)
         return mapped
