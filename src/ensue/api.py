@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.brief_tracebacks import shorten_tracebacks
-from ensue.decorators import pause_collection
+from ensue.cached import pause_collection
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,

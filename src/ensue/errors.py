@@ -1,10 +1,10 @@
 """Errors that name the position in the query and offer a hint."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 
-from ensue.decorators import dataclass
 from ensue.traceback_filter import format_user_frames
 
 

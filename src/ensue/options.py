@@ -4,10 +4,10 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ensue.decorators import KW_ONLY, dataclass, field
 from ensue.errors import EventError, did_you_mean
 from ensue.ir.values import parse_duration
 

@@ -2,10 +2,10 @@
 
 import copyreg
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from ensue.decorators import dataclass, field
 from ensue.errors import QueryError, Span, did_you_mean
 
 

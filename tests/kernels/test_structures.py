@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +13,6 @@ import pytest
 import ensue
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.kernel_text import write_event_loop, write_kernel
-from ensue.decorators import dataclass, replace
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.program import Program

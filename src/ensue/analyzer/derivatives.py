@@ -1,10 +1,10 @@
 """Derivatives of patterns (Brzozowski): the possible next events, and the rest after each."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeVar
 
-from ensue.decorators import dataclass, replace
 from ensue.ir import traits
 from ensue.ir.pattern import (
     And,

@@ -5,13 +5,13 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from ensue.analyzer.hierarchy_layers import Layer, get_returned_columns
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.key_inference import add_inferred_equivalence, get_equality
 from ensue.analyzer.output_mode import is_summarized
-from ensue.decorators import dataclass, field, replace
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal, Unary
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.pattern import Atom, Kleene, Pattern

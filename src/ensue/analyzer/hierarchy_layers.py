@@ -6,6 +6,7 @@ members: `x.a.price` is a field `a.price` of x's type, which the lower layer com
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 
@@ -13,7 +14,6 @@ from ensue.analyzer.interval_negation import iterate_interval_negations, rewrite
 from ensue.analyzer.key_inference import build_key_value
 from ensue.analyzer.output_mode import build_variable_columns, is_summarized
 from ensue.analyzer.query import reject_column
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir import traits, traversal
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, IsNull

@@ -1,12 +1,12 @@
 """Merges hierarchies that share definitions, and expands `a.*` in the layers of a hierarchy."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from ensue.analyzer.hierarchy_layers import build_layers, get_returned_columns
 from ensue.analyzer.query import build_field_lookup, expand_field_stars
-from ensue.decorators import dataclass, replace
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import Definition, Hierarchy, TopQuery, get_pattern_types
 from ensue.ir.query import Query

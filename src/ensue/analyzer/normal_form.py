@@ -5,8 +5,8 @@ with its last, and its location is the hull of its parts.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import QueryError, Span
 from ensue.ir.subscription import (
     Concurrent,

@@ -4,11 +4,11 @@ A trigger is an event that completes matches, their last event.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
-from ensue.decorators import dataclass, replace
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides
 from ensue.ir.expression import MATCHES, Aggregate, EventPosition, Expr, FieldRef, Literal

@@ -1,12 +1,12 @@
 """References to variables in expressions: their positions, and the clauses that allow them."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import isfinite
 
 from ensue.analyzer.output_mode import is_count_all
 from ensue.analyzer.spatial import check_constant_location, check_spatial_call
-from ensue.decorators import dataclass, replace
 from ensue.errors import QueryError, did_you_mean
 from ensue.functions import FUNCTIONS
 from ensue.functions.interpreter import AGGREGATE_ALIASES

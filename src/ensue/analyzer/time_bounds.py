@@ -6,6 +6,7 @@ the times of its events; a query that is bounded in every alternative needs no W
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from fractions import Fraction
@@ -13,7 +14,6 @@ from itertools import islice, pairwise, product
 from math import inf, nextafter
 
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
-from ensue.decorators import dataclass
 from ensue.ir import traits
 from ensue.ir.expression import Aggregate, Between, Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal, Unary
 from ensue.ir.pattern import Interval, Not, Pattern

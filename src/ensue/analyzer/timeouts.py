@@ -6,11 +6,11 @@ with THEN, groups or alternatives the engine computes them directly (`Query.unfi
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
-from ensue.decorators import dataclass, replace
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
 from ensue.ir import traits, traversal

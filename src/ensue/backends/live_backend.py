@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,6 @@ from ensue.backends.dataframe_libs import (
 )
 from ensue.backends.text_files import parse_time_columns, warn_text_times
 from ensue.brief_tracebacks import shorten_class_tracebacks
-from ensue.decorators import dataclass, replace
 from ensue.errors import EventError, did_you_mean
 from ensue.ir.values import parse_duration
 from ensue.runtime.live import LiveCounters, LiveWorkload

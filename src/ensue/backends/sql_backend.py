@@ -1,6 +1,7 @@
 """SQL with MATCH_RECOGNIZE, over tables in memory or on Spark."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,6 @@ from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
 from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library, to_arrow_table
 from ensue.backends.sql_tables import MatchClauseFunction, run
-from ensue.decorators import dataclass
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.expression import FieldRef

@@ -7,9 +7,9 @@ expressions, and cast it to the same type. An empty cell is NULL, quoted or not,
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
-from ensue.decorators import dataclass
 from ensue.errors import EventError, did_you_mean
 
 MONTHS = (

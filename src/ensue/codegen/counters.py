@@ -5,6 +5,7 @@ each label, of evaluations and passes.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy.typing as npt
 
 from ensue.codegen.names import KernelNames
 from ensue.codegen.state_layout import SourceWriter
-from ensue.decorators import asdict, dataclass, field
 from ensue.ir.expression import Expr
 from ensue.planner.physical_plan import NegationCheck
 from ensue.planner.statistics import CounterLabel, PassCount

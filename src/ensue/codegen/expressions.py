@@ -7,11 +7,11 @@ it would be the constant True.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 
 from ensue.codegen.names import KernelConstants, find_names
-from ensue.decorators import dataclass, field
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import CaseForm, FoldForm, InlineForm, PointsForm, RewriteForm
 from ensue.ir.expression import COMPARISONS, Aggregate, Between, Binary, Expr, FunctionCall, In, IsNull, Literal, Unary

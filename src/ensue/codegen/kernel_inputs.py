@@ -1,12 +1,12 @@
 """Common inputs of generated kernels: event columns, roles, the window, return codes."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ensue.codegen.counters import COLUMNS, CounterWriter
 from ensue.codegen.expressions import BOUNDS, ConditionWriter, Feature, FeatureSet, ValueText, split_functions
 from ensue.codegen.names import KernelConstants, KernelNames
 from ensue.codegen.state_layout import SourceWriter
-from ensue.decorators import dataclass
 from ensue.ir.expression import FieldRef
 from ensue.ir.selection import ByEvents, Strategy, Window
 from ensue.planner.features import KindResolver

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ensue.codegen.expressions import collect_functions, write_imports
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.names import ARRAYS, find_names
 from ensue.codegen.state_layout import SourceWriter
-from ensue.decorators import dataclass, field
 
 # Descriptions of kernel parameters, for readable sources.
 PARAMETERS = {

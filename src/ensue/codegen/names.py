@@ -7,11 +7,10 @@ readable text has the names of the query.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-
-from ensue.decorators import dataclass, field
 
 # Groups that several structures share.
 TOPS = "columns of tops: the newest of each list, by partition"

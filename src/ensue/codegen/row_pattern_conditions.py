@@ -6,12 +6,12 @@ computed for all rows before the search.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from ensue.analyzer.types import infer_kind
 from ensue.codegen.expressions import ConditionWriter, Feature, FeatureSet, ValueText
 from ensue.codegen.names import KernelConstants, find_names
 from ensue.codegen.row_pattern_search import SearchRegisters, VariableTexts, write_match_search
-from ensue.decorators import dataclass, field, replace
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import PointsForm
 from ensue.ir.expression import (

@@ -7,10 +7,10 @@ are written into the text, and the search backtracks.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ensue.codegen.expressions import BOUNDS, collect_functions, write_imports
 from ensue.codegen.names import find_names
-from ensue.decorators import dataclass, field
 
 # return codes of `search`
 DONE, MATCHES_FULL, LABELS_FULL, UNMATCHED_FULL = range(4)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 from ensue.codegen.expressions import Feature, ValueText, add_brackets, join_tests
 from ensue.codegen.names import KernelNames, find_names
-from ensue.decorators import dataclass, field
 from ensue.ir.expression import FieldRef
 from ensue.schema import ValueKind
 

@@ -6,6 +6,7 @@ lie in an interval or bound one, and the matches that are still undecided.
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.analyzer.time_bounds import compute_interval_distance
-from ensue.decorators import dataclass
 from ensue.engine.match_output import concat_matches, list_rows_newest_first
 from ensue.engine.program import Program
 from ensue.engine.scan import ScannedBatch

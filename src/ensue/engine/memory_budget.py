@@ -5,6 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,6 @@ from ensue.codegen.kernel_inputs import (
     STOP,
     STOPPED,
 )
-from ensue.decorators import dataclass
 from ensue.engine.match_selection import OrderedSkipStrategy, SkipStrategy
 from ensue.errors import LimitError
 from ensue.ir.query import Query

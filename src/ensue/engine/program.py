@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ensue.cached import cached_property
 from ensue.codegen.expressions import Feature
 from ensue.codegen.kernel_cache import LONG_COMPILE, MAX_COMPILE, estimate_compile_seconds, get_kernel
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.user_functions import register_functions
-from ensue.decorators import cached_property, dataclass, field, fields, replace
 from ensue.kernels.jit import SETTING, array_type
 from ensue.physical.structure import KernelSource, Structure, StructureState, load_structure
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from ensue.analyzer.interval_negation import get_interval_ends
 from ensue.analyzer.user_operators import get_read_columns
-from ensue.decorators import dataclass, field, replace
 from ensue.engine.interval_negation import matches_to_arrays
 from ensue.engine.memory_budget import WAY_BYTES, MemoryBudget, MemoryRequest, Usage
 from ensue.engine.reference_events import (

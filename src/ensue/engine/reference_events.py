@@ -1,6 +1,7 @@
 """Rows of tables as events of the reference semantics, and its state beyond the window."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -11,7 +12,6 @@ import pyarrow as pa
 from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations
 from ensue.analyzer.time_bounds import compute_interval_distance
 from ensue.analyzer.user_operators import get_read_columns
-from ensue.decorators import dataclass
 from ensue.errors import EventError
 from ensue.ir.expression import Aggregate, Expr, FieldRef, IsNull
 from ensue.ir.pattern import OperatorCall

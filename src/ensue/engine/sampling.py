@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.traversal import get_variables, iterate_references

@@ -1,12 +1,13 @@
 """The scan computes role masks, key codes and features of a batch of events for the kernel."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.codegen.counters import ScanCounts
 from ensue.codegen.expressions import Feature
-from ensue.decorators import dataclass, replace
 from ensue.engine.program import Program
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.traversal import iterate_nodes, rewrite_expr

@@ -6,9 +6,9 @@ make a function faster and are data, so this module needs neither NumPy nor Arro
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
-from ensue.decorators import dataclass
 from ensue.ir.expression import Expr
 from ensue.schema import ValueKind
 

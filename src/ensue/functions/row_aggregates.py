@@ -1,9 +1,9 @@
 """Aggregates over the rows of a match, one record each."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cmp_to_key, partial, reduce
 
-from ensue.decorators import dataclass
 from ensue.functions.interpreter import compute_aggregate
 from ensue.ir.row_pattern import RowAggregate
 from ensue.ir.values import compare, is_preferred, to_number

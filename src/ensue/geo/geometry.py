@@ -8,13 +8,13 @@ those of the plane, after a shift by a multiple of 360 degrees.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from math import asin, ceil, cos, floor, inf, pi, sin, sqrt
 from typing import TYPE_CHECKING
 
-from ensue.decorators import dataclass
 from ensue.geo.wkt import MAX_COORDINATE, Circle, Point, Points, Polygons, Ring, read_wkt
 from ensue.ir.subscription import SpatialRelation
 

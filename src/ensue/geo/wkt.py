@@ -10,9 +10,9 @@ Points(points=((1.0, 2.0),))
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ensue.decorators import dataclass
 from ensue.errors import QueryError, did_you_mean
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Queries that join the matches of a live pattern with matches in archives."""
 
+from dataclasses import dataclass, field
 from enum import Enum
 
-from ensue.decorators import dataclass, field
 from ensue.errors import Span
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Atom

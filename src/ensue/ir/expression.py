@@ -1,9 +1,9 @@
 """Expressions over the events of a match."""
 
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from ensue.decorators import dataclass, field
 from ensue.errors import Span
 
 

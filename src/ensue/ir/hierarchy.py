@@ -1,8 +1,8 @@
 """Hierarchies: definitions of complex events, and the queries over them."""
 
 from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 
-from ensue.decorators import dataclass, field
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.query import Query, ResultModifiers
 from ensue.ir.traits import is_interval_negation

@@ -1,9 +1,9 @@
 """Patterns: the events of a match and their arrangement."""
 
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ensue.decorators import dataclass, field
 from ensue.errors import Span
 from ensue.ir.expression import Expr, Literal
 from ensue.ir.selection import ByTime, ByUnits, Strategy

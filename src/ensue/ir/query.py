@@ -1,6 +1,7 @@
 """Pattern queries."""
 
-from ensue.decorators import dataclass, field
+from dataclasses import dataclass, field
+
 from ensue.errors import Span
 from ensue.ir.expression import Aggregate, Expr
 from ensue.ir.pattern import Pattern

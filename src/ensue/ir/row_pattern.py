@@ -1,12 +1,12 @@
 """MATCH_RECOGNIZE clauses: row patterns, their expressions, and the clause itself."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from itertools import permutations
 from typing import ClassVar, Literal
 
-from ensue.decorators import dataclass, field
 from ensue.errors import Span
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.traversal import iterate_nodes

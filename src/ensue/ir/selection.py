@@ -1,9 +1,9 @@
 """Event selection strategies, AFTER MATCH, CHOOSE and WITHIN."""
 
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
-from ensue.decorators import dataclass, field
 from ensue.errors import Span
 
 

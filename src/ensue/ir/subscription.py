@@ -5,10 +5,10 @@ location, the convex hull of its members' locations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from ensue.decorators import dataclass, field
 from ensue.errors import Span
 from ensue.ir.expression import Constant
 from ensue.ir.selection import ByTime, ByUnits

@@ -9,11 +9,11 @@ import hashlib
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ensue.decorators import dataclass, field
 from ensue.errors import OperatorError, QueryError, Span, did_you_mean
 from ensue.ir.pattern import GROUPS
 from ensue.schema import ValueKind

@@ -1,12 +1,12 @@
 """Builds queries call by call: `ensue.pattern("a", "A").followed_by("b", "B")`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self, TypeAlias, TypeVar
 
 from ensue.analyzer.query import check_structure
 from ensue.brief_tracebacks import shorten_class_tracebacks, shorten_tracebacks
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import QueryError
 from ensue.ir import selection, traversal
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, Literal

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import QueryError, Span
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Definition, Hierarchy, build_hierarchy, get_pattern_types

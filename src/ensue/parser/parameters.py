@@ -5,11 +5,11 @@ A parameter is a value and never a piece of the query: its text is not parsed.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from ensue.decorators import dataclass, field
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.expression import Constant
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ensue.decorators import dataclass
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Definition, Hierarchy

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import cast
 
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from ensue.decorators import dataclass
 from ensue.errors import QueryError, Span
 from ensue.ir.pattern import GROUPS
 from ensue.ir.values import suggest_unit

@@ -6,6 +6,7 @@ sequence construction: backwards from it, along the RIP of every instance. A pus
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from ensue.codegen.absence import InstanceStore, NestedMatches, write_search
@@ -14,7 +15,6 @@ from ensue.codegen.expressions import Feature, ValueText
 from ensue.codegen.kernel_inputs import GROW, KernelContext
 from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_kernel, write_stop_if
 from ensue.codegen.state_layout import SourceWriter, get_output_column
-from ensue.decorators import dataclass
 from ensue.ir.expression import Aggregate, EventPosition
 from ensue.kernels import arena
 from ensue.physical.structure import InstanceKernel, InstanceState, Structure

@@ -6,6 +6,7 @@ tables and saves state through this interface, without knowing the structures.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,7 +16,6 @@ import numpy.typing as npt
 from ensue.codegen.absence import NestedMatches
 from ensue.codegen.kernel_inputs import INSTANCE_TOP, META_SIZE, NEEDS_INSTANCES, OUT_TOP, KernelContext
 from ensue.codegen.state_layout import StateColumns
-from ensue.decorators import dataclass
 from ensue.kernels import arena
 from ensue.planner import physical_plan
 from ensue.planner.physical_plan import CompactPlan, InstanceStacks, JoinTree, Nfa, ReferencePlan

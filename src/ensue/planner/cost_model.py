@@ -6,10 +6,11 @@ as measured in compiled kernels.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import expm1, factorial, log1p, prod
 from typing import TypeVar
 
-from ensue.decorators import cached_property, dataclass, field
+from ensue.cached import cached_property
 from ensue.ir import expression
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import OperatorCall, Pattern

@@ -5,9 +5,9 @@ of two or three repetitions is unrolled. A state holds all derivatives of an amb
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from ensue.analyzer import derivatives
-from ensue.decorators import dataclass, replace
 from ensue.ir import traversal
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Not, Pattern

@@ -7,9 +7,9 @@ a complex event wait for it (parked runs), and its results are joined at once, w
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
-from ensue.decorators import dataclass
 from ensue.errors import QueryError
 from ensue.ir.pattern import Pattern
 from ensue.ir.selection import Window

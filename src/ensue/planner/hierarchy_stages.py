@@ -5,10 +5,10 @@ the same key group or from an earlier stage, which sends them to the key groups 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import exp
 
 from ensue.analyzer.hierarchy_layers import Layer
-from ensue.decorators import dataclass, replace
 from ensue.ir.expression import FieldRef
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.selection import CONTIGUOUS, ByEvents, Strategy

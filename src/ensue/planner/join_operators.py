@@ -8,10 +8,10 @@ user-defined operator is planned and compiled like a built-in one.
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from ensue.analyzer.user_operators import get_constant_arguments
-from ensue.decorators import dataclass
 from ensue.ir.pattern import Atom, OperatorCall
 from ensue.ir.traits import is_input, is_operator_call
 from ensue.ir.user_operator import TIME_ATTRIBUTES, OperatorInputs

@@ -1,10 +1,10 @@
 """Negations of a pattern: their forbidden part, neighbours and conditions, and their pushdown into a structure."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations
-from ensue.decorators import dataclass, replace
 from ensue.ir import traits
 from ensue.ir.expression import Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal
 from ensue.ir.pattern import Atom, Pattern

@@ -1,7 +1,8 @@
 """Builds the automaton of a pattern; its states are derivatives, the rest of the pattern."""
 
+from dataclasses import dataclass, replace
+
 from ensue.analyzer.derivatives import GuardScope, NegationGuard, derive, remove_loop_bounds
-from ensue.decorators import dataclass, replace
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.pattern import Kleene, Not, Pattern
 from ensue.ir.selection import Strategy

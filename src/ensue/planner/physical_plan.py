@@ -1,9 +1,9 @@
 """Physical plan of a query: the roles that the scan marks, and the store of partial matches."""
 
+from dataclasses import dataclass
 from enum import Enum
 
 from ensue.analyzer.derivatives import GuardScope
-from ensue.decorators import dataclass
 from ensue.ir.expression import Expr
 from ensue.ir.pattern import Kleene, MaxGap
 from ensue.ir.query import Query

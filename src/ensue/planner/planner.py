@@ -1,10 +1,10 @@
 """Chooses the physical plan of an analyzed query; equal inputs give equal plans."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
-from ensue.decorators import dataclass, replace
 from ensue.ir import traits, traversal
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, IsNull
 from ensue.ir.pattern import Pattern

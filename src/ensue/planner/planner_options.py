@@ -1,9 +1,9 @@
 """Options of the planner: statistics, disabled rules and prescribed structures."""
 
 from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.options import Limits, list_names
 from ensue.planner import hierarchy_modules

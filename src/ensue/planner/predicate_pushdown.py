@@ -1,6 +1,7 @@
 """Predicate pushdown: the earliest point of a run at which a condition can be evaluated."""
 
-from ensue.decorators import dataclass
+from dataclasses import dataclass
+
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.traversal import get_variables, iterate_references
 from ensue.planner.physical_plan import ConditionCheck

@@ -1,10 +1,11 @@
 """Plans a MATCH_RECOGNIZE clause: its automaton, predicates by row and by match, lookback, and types."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
-from ensue.decorators import cached_property, dataclass, replace
+from ensue.cached import cached_property
 from ensue.errors import QueryError
 from ensue.ir.expression import Expr, FieldRef, Literal
 from ensue.ir.row_pattern import (

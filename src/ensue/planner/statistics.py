@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ensue.decorators import asdict, dataclass, replace
 from ensue.errors import EventError
 from ensue.ir import expression
 from ensue.ir.expression import Expr

@@ -10,6 +10,7 @@ has all events it reads.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 
@@ -25,7 +26,6 @@ from ensue.analyzer.normal_form import (
     build_alternatives,
     find_common_key,
 )
-from ensue.decorators import dataclass, field, replace
 from ensue.ir.subscription import EventTest, Length, Predicate, Region, Select, SpatialRelation, Subscription, TimePoint
 
 Slots = int  # a bit for each slot

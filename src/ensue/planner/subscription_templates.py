@@ -6,9 +6,9 @@ constants of its query to every event.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from ensue.analyzer.types import infer_kind
-from ensue.decorators import dataclass, replace
 from ensue.functions import FUNCTIONS
 from ensue.ir.expression import (
     ARITHMETIC,

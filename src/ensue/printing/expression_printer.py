@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ensue.decorators import dataclass, replace
 from ensue.functions.record import AT_TIME_ZONE, CASE, EARTH_LOCATION, LOCATION, WKT
 from ensue.ir.expression import (
     COMPARISONS,

@@ -1,6 +1,7 @@
 """Stable ids of matches: a hash of the query and of the content of the events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -9,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from ensue.decorators import dataclass
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION
 from ensue.kernels import hashing
 from ensue.schema import ValueKind

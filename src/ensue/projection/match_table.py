@@ -1,6 +1,7 @@
 """The table of matches that a query returns."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 
@@ -11,7 +12,6 @@ from pyarrow import types
 from ensue.analyzer.interval_negation import get_interval_ends
 from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS, is_count_all, is_summarized
 from ensue.analyzer.types import get_time_zone, infer_kind
-from ensue.decorators import dataclass, replace
 from ensue.errors import QueryError
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, Literal

@@ -1,6 +1,7 @@
 """The attributes of user operators' results, one value per match."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 from ensue.analyzer.user_operators import get_read_columns
 from ensue.codegen import kernel_cache
 from ensue.codegen.state_layout import SourceWriter
-from ensue.decorators import dataclass
 from ensue.ir.pattern import Atom, OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.traits import is_input, is_operator_call

@@ -1,6 +1,7 @@
 """The result table of MATCH_RECOGNIZE, and the ids of its rows."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import get_expression_zone, infer_row_kind, infer_value_kind
 from ensue.analyzer.types import get_time_zone
-from ensue.decorators import cached_property, dataclass
+from ensue.cached import cached_property
 from ensue.engine.row_match.row_partitions import Partitions, to_sort_keys
 from ensue.engine.row_match.search import RowMatches
 from ensue.ir.expression import Expr, FieldRef

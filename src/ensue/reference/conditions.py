@@ -1,11 +1,11 @@
 """Events, bindings, and the evaluation of conditions in a match."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from ensue.analyzer.interval_negation import iterate_bound_interval_negations
-from ensue.decorators import dataclass, field
 from ensue.functions.interpreter import compute_aggregate, evaluate
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.pattern import Interval, Pattern

@@ -10,13 +10,13 @@ Timed-out partial matches of a layer are no events: no layer receives them.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ensue.analyzer.hierarchy_layers import Layer
 from ensue.analyzer.interval_negation import rewrite_interval_ends
 from ensue.analyzer.key_inference import define_partitions
 from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.user_operators import get_result_types, resolve_operators
-from ensue.decorators import dataclass, replace
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query

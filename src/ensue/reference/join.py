@@ -1,10 +1,10 @@
 """Evaluates archive joins: live matches joined with the matches of archives."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from ensue.decorators import dataclass
 from ensue.ir.archive_join import (
     ArchiveJoin,
     ArchiveJoinQuery,

@@ -1,13 +1,13 @@
 """Finds matches, the bindings that a pattern allows and that satisfy all conditions, and timed-out partial matches."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
 from math import inf
 
 from ensue.analyzer.derivatives import continues_past_end, derive_all, derive_steps
 from ensue.analyzer.interval_negation import iterate_interval_negations
-from ensue.decorators import dataclass, replace
 from ensue.ir import traits
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Limit, Query

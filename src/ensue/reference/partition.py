@@ -1,11 +1,11 @@
 """The events of one key, and the conditions of a query on them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from ensue.analyzer.interval_negation import iterate_bound_interval_negations
-from ensue.decorators import dataclass
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import Atom, Interval, Not, OperatorCall, Pattern
 from ensue.ir.query import Query

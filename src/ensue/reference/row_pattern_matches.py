@@ -5,9 +5,9 @@ preference; a row is mapped only if its condition holds. The first complete mapp
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ensue.decorators import dataclass
 from ensue.errors import SkipError
 from ensue.functions.interpreter import evaluate
 from ensue.functions.row_aggregates import compute_row_aggregate, order_and_deduplicate

@@ -1,6 +1,7 @@
 """A compiled query: its plan, engines and result builder, and the queries for timed-out partial matches."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,8 +11,8 @@ import pyarrow.compute as pc
 
 from ensue.analyzer.key_inference import add_equivalence
 from ensue.analyzer.output_mode import ALL_EVENTS_COLUMNS
+from ensue.cached import cached_property
 from ensue.codegen.user_functions import find_uncompilable
-from ensue.decorators import cached_property, dataclass, fields, replace
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import MemoryBudget, MemoryRequest

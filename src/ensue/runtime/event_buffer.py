@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.projection.match_ids import ORDINAL, get_event_times, hash_content, number_duplicates
 from ensue.vector.arrow_numpy import Bools, Ints, integers, sorted_unique, to_single_array, wrap_numbers

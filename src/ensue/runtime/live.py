@@ -3,10 +3,10 @@
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ensue.decorators import dataclass
 from ensue.engine.interrupts import allow_interrupts
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import EventError, StateError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.engine.state_format import pack_state, unpack_state

@@ -5,11 +5,12 @@ import math
 import pickle
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ensue.decorators import cached_property, dataclass, fields, replace
+from ensue.cached import cached_property
 from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.runtime.query_spec import QuerySpec, pickle_by_value
 from ensue.runtime.source_schema import SourceSchema

@@ -1,6 +1,6 @@
 """The registry of query kinds; the modules of a kind are loaded when a query of it appears."""
 
-from ensue.decorators import dataclass
+from dataclasses import dataclass
 
 OPERATORS = "ensue.operators"
 

@@ -4,11 +4,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Hierarchy
@@ -231,7 +231,7 @@ class RunOptions:
 
     streaming: bool = False
     planning: PlannerOptions = DEFAULT_OPTIONS
-    output: OutputOptions = OutputOptions()
+    output: OutputOptions = OutputOptions()  # noqa: RUF009  it is frozen
     coming: InputEvents = STREAM_INPUT
     ids: bool = True  # whether results of MATCH_RECOGNIZE begin with a column match_id
     explain: bool = False  # nothing runs: all alternatives are estimated, and eviction may be impossible

@@ -2,11 +2,12 @@
 
 import base64
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
-from ensue.decorators import cached_property, dataclass, fields, replace
+from ensue.cached import cached_property
 from ensue.errors import EventError
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.options import DEFAULT, StreamOptions
@@ -88,7 +89,7 @@ class SourceOptions:
     arranging: InputOrderFactory | None = None  # where queries have ORDER BY themselves
     progress: Callable[[int, int], None] | None = None
     watermark: Any = None
-    stream: StreamOptions = StreamOptions()
+    stream: StreamOptions = StreamOptions()  # noqa: RUF009  it is frozen
     number: int = 1  # of the stream in one Spark query, for the names of its counters
 
     def require_table(self) -> None:

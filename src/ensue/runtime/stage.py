@@ -1,6 +1,7 @@
 """The interfaces of operators, pipeline stages and matchers, and the data between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -9,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.decorators import dataclass, replace
 from ensue.engine.memory_budget import Usage
 from ensue.ir.query import Query
 from ensue.options import Limits

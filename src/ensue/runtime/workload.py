@@ -5,11 +5,12 @@ partitioned by one key; stages that send each other complex events are a pipelin
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from ensue.decorators import cached_property, dataclass, field, fields, replace
+from ensue.cached import cached_property
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import Query
@@ -119,7 +120,7 @@ class Workload:
 
     specs: tuple[QuerySpec, ...]
     source: SourceSchema
-    options: RunOptions = RunOptions()
+    options: RunOptions = RunOptions()  # noqa: RUF009  it is frozen
     key_groups: int = 1  # of a partitioned stage
     deliver_late: bool = False
     archive_set: ArchiveSet = NO_ARCHIVES

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import PlainSerializer
 
 from ensue.backends.live_backend import LiveEventReader, build_source, parse_watermark_delay
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.errors import EventError, ServiceError
 from ensue.options import StreamOptions
 from ensue.runtime.source_schema import SourceOptions, SourceSchema

@@ -1,6 +1,7 @@
 """Columns of values: NumPy arrays for numbers and times, Arrow arrays for strings."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ensue.decorators import dataclass
 from ensue.errors import EventError
 from ensue.functions.interpreter import normalize_constant
 from ensue.ir.values import (

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,6 @@ from pyarrow import types
 
 from ensue.analyzer.interval_negation import rewrite_interval_ends
 from ensue.analyzer.user_operators import bind_operator_columns, get_result_columns, set_resolution
-from ensue.decorators import dataclass, replace
 from ensue.errors import EventError, QueryError, did_you_mean
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.query import Query

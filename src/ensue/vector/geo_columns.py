@@ -5,6 +5,7 @@ convex: a polygon stands for its hull. The place of a match is the convex hull o
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.decorators import dataclass
 from ensue.errors import EventError, did_you_mean
 from ensue.functions import CIRCLE, EARTH, EARTH_LOCATION, FUNCTIONS, LOCATION, SPACES, WKT
 from ensue.geo.geometry import ConvexHull

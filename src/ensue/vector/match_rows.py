@@ -1,10 +1,10 @@
 """Matches as row numbers of the events bound to each variable."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from ensue.decorators import dataclass
 from ensue.kernels import match_selection
 from ensue.vector.arrow_numpy import Bools, Ints, as_read_only
 

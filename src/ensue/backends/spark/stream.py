@@ -39,7 +39,7 @@ from ensue.backends.spark.state_store import (
     get_stage_keys,
     select_results,
 )
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
 from ensue.ir.query import Query

@@ -1,14 +1,15 @@
 """Conditions on the match so far, evaluated by a compiled kernel or row by row."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ensue.cached import cached_property
 from ensue.codegen.kernel_cache import get_loop, load_interpreted
 from ensue.codegen.row_pattern_conditions import RowPatternKernel, build_kernel
 from ensue.codegen.row_pattern_search import SearchRegisters, VariableTexts, write_match_search
-from ensue.decorators import cached_property, dataclass
 from ensue.engine.row_match.row_partitions import Partitions, rank_texts
 from ensue.functions.interpreter import evaluate
 from ensue.functions.row_aggregates import compute_row_aggregate, order_and_deduplicate

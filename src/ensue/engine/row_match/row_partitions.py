@@ -1,6 +1,7 @@
 """Rows of a table grouped by partition, each partition sorted."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.decorators import cached_property, dataclass, field
+from ensue.cached import cached_property
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.row_pattern import RowSortKey
 from ensue.kernels.row_search import Codes, Masks, clear_outside, group_rows

@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ensue.cached import cached_property
 from ensue.codegen import row_pattern_search
 from ensue.codegen.kernel_cache import get_loop
-from ensue.decorators import cached_property, dataclass, field
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.row_match.predicates import (
     CompiledConditions,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.archives.archive import Archive, ArchiveLayout
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.engine.sampling import sample_statistics, ticks_per_second
 from ensue.errors import LimitError, SkipError
 from ensue.ir.archive_join import ArchiveJoin

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ensue.archives.archive import Archive
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.engine.memory_budget import Usage
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import QueryError

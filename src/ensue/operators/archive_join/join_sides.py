@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ensue.analyzer.row_pattern_checks import compute_row_pattern_read_range, get_max_length, is_single_row
 from ensue.analyzer.time_bounds import ReadRange, compute_read_range
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.ir.archive_join import JoinSide, RowPatternSide
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import FieldRef

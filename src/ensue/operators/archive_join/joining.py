@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, RangeAnchor, RowPatternSide
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.query import Query

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,6 @@ import pyarrow as pa
 from ensue.analyzer.hierarchy_inlining import InlinedEvent, InlinedQuery, Path
 from ensue.analyzer.hierarchy_layers import MEMBERS, STANDARD_FIELDS, Layer, get_layer_column
 from ensue.analyzer.output_mode import returns_matches
-from ensue.decorators import dataclass, replace
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Hierarchy
 from ensue.ir.query import TIMED_OUT
 from ensue.ir.traversal import iterate_atoms

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass, replace
 from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError

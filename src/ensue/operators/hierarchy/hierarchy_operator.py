@@ -1,12 +1,13 @@
 """The operator of hierarchies, and the stages into which keys split their layers."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ensue.analyzer.hierarchy_merge import merge_hierarchies
-from ensue.decorators import cached_property, dataclass, replace
+from ensue.cached import cached_property
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.hierarchy import Definition, Hierarchy
 from ensue.ir.traversal import iterate_positive_atoms

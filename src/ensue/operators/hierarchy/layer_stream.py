@@ -1,6 +1,7 @@
 """The event stream of a layer: input events merged with the complex events of lower layers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +15,6 @@ from ensue.analyzer.hierarchy_layers import END_TIME, MEMBERS, STANDARD_FIELDS, 
 from ensue.analyzer.key_inference import add_equivalence
 from ensue.analyzer.output_mode import returns_matches
 from ensue.analyzer.timeouts import build_timeout_queries
-from ensue.decorators import dataclass, replace
 from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, get_pattern_types
 from ensue.ir.query import TIMED_OUT, Query
 from ensue.ir.selection import CONTIGUOUS, ByEvents

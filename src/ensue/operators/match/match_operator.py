@@ -1,13 +1,14 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
-from ensue.decorators import cached_property, dataclass, replace
+from ensue.cached import cached_property
 from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.query import Query

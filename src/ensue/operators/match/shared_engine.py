@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.match_output import concat_matches

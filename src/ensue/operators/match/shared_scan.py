@@ -7,13 +7,14 @@ query that uses them has read them.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ensue.cached import cached_property
 from ensue.codegen.expressions import Feature
-from ensue.decorators import cached_property, dataclass, field
 from ensue.engine.scan import Array, encode_feature
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.planner.features import to_feature

@@ -1,6 +1,7 @@
 """Compiles MATCH_RECOGNIZE clauses for the columns of their table, and checks them for streams."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.analyzer.row_pattern_checks import check_row_pattern
-from ensue.decorators import cached_property, dataclass, replace
+from ensue.cached import cached_property
 from ensue.engine.interrupts import run_in_threads
 from ensue.engine.row_match.row_partitions import Partitions, partition_rows
 from ensue.engine.row_match.search import RowMatches, RowMatchFinder, SearchState, compute_row_masks

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ensue.cached import cached_property
 from ensue.codegen.row_pattern_conditions import build_kernel
 from ensue.codegen.row_pattern_search import write_row_search
-from ensue.decorators import cached_property
 from ensue.engine.row_match.predicates import ConditionKernels
 from ensue.ir.row_pattern import (
     Alternation,

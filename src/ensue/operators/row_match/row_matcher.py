@@ -6,13 +6,13 @@ earlier rows that conditions and measures refer to.
 
 import math
 import os
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass, fields
 from ensue.engine.memory_budget import Usage, get_machine_memory
 from ensue.engine.row_match.row_partitions import Partitions, find_sort_order
 from ensue.engine.row_match.search import RowMatchFinder, SearchState, within_to_ticks

@@ -1,11 +1,11 @@
 """The operator and the stage of MATCH_RECOGNIZE clauses."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ensue.decorators import dataclass, replace
 from ensue.errors import QueryError
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.operators.row_match.compiled_clause import (

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ensue.decorators import dataclass, field
 from ensue.kernels.jit import numba_time
 from ensue.operators.subscriptions.growing_columns import Column, GrowingColumns, KeyIndex, map_arrays, save_arrays
 

@@ -1,12 +1,12 @@
 """The state of the shared network of subscriptions, and its update by the next events."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ensue.decorators import dataclass
 from ensue.engine.memory_budget import Usage
 from ensue.errors import LimitError, StateError
 from ensue.kernels import network_tables

@@ -4,6 +4,7 @@ The atoms are the conditions on single events, by which the index routes events 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import cached_property, dataclass, replace
+from ensue.cached import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.program import Program
 from ensue.engine.reference_engine import ReferenceEngine, find_used_columns

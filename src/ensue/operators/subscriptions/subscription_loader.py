@@ -4,11 +4,11 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from ensue.decorators import dataclass, field
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
 from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshot
 from ensue.operators.subscriptions.catalog.change import ChangeFile, ChangeKind

@@ -2,12 +2,13 @@
 sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from ensue.decorators import asdict, cached_property, dataclass, fields, replace
+from ensue.cached import cached_property
 from ensue.engine.state_format import unpack_state
 from ensue.errors import QueryError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog

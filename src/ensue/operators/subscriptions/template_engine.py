@@ -1,12 +1,12 @@
 """The engine of a template: its rows of events and subscriptions, and its matches."""
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass, replace
 from ensue.engine.engine import FEW_CODES, Engine
 from ensue.engine.memory_budget import Usage
 from ensue.operators.subscriptions.member_registry import CpuMeter, estimate_shares

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.analyzer.query import check_query
-from ensue.decorators import dataclass
 from ensue.errors import QueryError
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import Query

@@ -4,6 +4,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -12,7 +13,6 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, Unexp
 from lark.tree import Meta
 
 from ensue.analyzer.subscription import check_subscription, get_used_variables
-from ensue.decorators import dataclass
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.subscription import Select, Subscription
 from ensue.parser.expressions import Node, get_children, get_span

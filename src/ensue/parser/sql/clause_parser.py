@@ -1,13 +1,13 @@
 """Parses MATCH_RECOGNIZE clauses: their sections, and the items of each section."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 
 from sqlglot import TokenType
 from sqlglot.tokenizer_core import Token
 
-from ensue.decorators import dataclass
 from ensue.errors import QueryError, Span
 from ensue.ir import row_pattern
 from ensue.ir.expression import FieldRef, Literal

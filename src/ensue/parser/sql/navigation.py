@@ -1,11 +1,11 @@
 """Parses the expressions of a clause: row navigations, aggregates and values over them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from ensue.analyzer.scopes import describe_argument_count
-from ensue.decorators import dataclass, field, replace
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
 from ensue.ir import row_pattern

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ensue.decorators import dataclass, field
 from ensue.errors import QueryError, Span
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.parser.parameters import NO_PARAMETERS, Parameters

@@ -1,12 +1,12 @@
 """The compact structure: its kernel source, and its state of event nodes and partitions."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ensue.codegen.kernel_inputs import NODE_TOP, KernelContext
-from ensue.decorators import dataclass
 from ensue.kernels import arena
 from ensue.physical.compact.compact_nodes import TIME_STATE, CompactWriter, EventNodes
 from ensue.physical.compact.count import CountWriter, ExistsWriter

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Optional
 
+from ensue.cached import cached_property
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.names import KernelNames
-from ensue.decorators import cached_property
 from ensue.ir.selection import ByEvents
 from ensue.planner.hierarchy_modules import find_enclosing_modules
 from ensue.planner.join_operators import PartOrder

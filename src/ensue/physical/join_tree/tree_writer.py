@@ -9,6 +9,7 @@ remembers, which must not happen twice, grows its tables itself.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,6 @@ from ensue.codegen.expressions import split_functions
 from ensue.codegen.kernel_inputs import GROW, KernelContext
 from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_kernel, write_stop_if
 from ensue.codegen.state_layout import SourceWriter, StateColumns, get_output_column, list_output_columns
-from ensue.decorators import dataclass, replace
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.kernels import arena
 from ensue.physical.join_tree.nodes import PlacedNode, TreeModules, place_nodes

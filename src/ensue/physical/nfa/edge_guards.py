@@ -1,6 +1,7 @@
 """Guards of edges: conditions, negations, order, window and contiguity."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ensue.analyzer.derivatives import GuardScope
@@ -8,7 +9,6 @@ from ensue.codegen.absence import InstanceStore, write_search
 from ensue.codegen.counters import make_absence_label, make_check_label
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.state_layout import SourceWriter
-from ensue.decorators import dataclass
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.selection import CONTIGUOUS, Strategy
 from ensue.ir.traversal import iterate_references

@@ -1,10 +1,12 @@
 """State of the NFA: runs in lists by partition and state, with their Kleene events."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ensue.cached import cached_property
 from ensue.codegen.absence import InstanceStore, NestedMatches
 from ensue.codegen.kernel_inputs import (
     FREE,
@@ -18,7 +20,6 @@ from ensue.codegen.kernel_inputs import (
     KernelContext,
 )
 from ensue.codegen.state_layout import StateColumns
-from ensue.decorators import cached_property, dataclass
 from ensue.ir.selection import CONTIGUOUS, Strategy
 from ensue.kernels import arena
 from ensue.physical.nfa.edge_guards import EMITTED

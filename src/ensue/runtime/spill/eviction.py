@@ -11,13 +11,13 @@ distribution F, u the age of the last event, h the time between two evictions.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass, field
 from ensue.errors import QueryError
 from ensue.ir.traversal import iterate_negations
 from ensue.planner.capabilities import can_wait, why_not_evicted, why_not_shed

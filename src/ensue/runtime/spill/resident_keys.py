@@ -5,6 +5,7 @@ Keys that were restored at the same time have a matcher of their own: they are a
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass, replace
 from ensue.engine.memory_budget import Usage, sum_usage
 from ensue.runtime.stage import StageInput, StageMatcher
 from ensue.schema import ValueKind

@@ -13,6 +13,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.decorators import dataclass, replace
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import LimitError, StateError
 from ensue.options import format_size

@@ -1,12 +1,12 @@
 """The watermark of a stream in the units of its time column."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ensue.decorators import dataclass
 from ensue.errors import EventError
 from ensue.ir.values import parse_duration
 from ensue.schema import ValueKind

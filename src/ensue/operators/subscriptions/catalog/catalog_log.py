@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ensue.decorators import cached_property
+from ensue.cached import cached_property
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshots, SnapshotPart, SubscriptionNames
 from ensue.operators.subscriptions.catalog.change import (

@@ -10,12 +10,12 @@ import os
 import shutil
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
-from ensue.decorators import dataclass
 from ensue.errors import QueryError, did_you_mean
 from ensue.operators.subscriptions.catalog.change import ChangeKind, list_abandoned_files, sync_folder, temporary_path
 

@@ -8,6 +8,7 @@ import struct
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from ensue.decorators import asdict, cached_property, dataclass, field, replace
+from ensue.cached import cached_property
 from ensue.errors import StateError
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

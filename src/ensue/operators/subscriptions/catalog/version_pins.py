@@ -17,9 +17,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ensue.decorators import asdict, dataclass
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import create_exclusively, damage_error, list_abandoned_files
