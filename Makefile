@@ -11,7 +11,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive check check-tests test test-python test-language test-kernels test-service test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format docs docs-serve bench bench-large bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive check check-tests test test-python test-language test-kernels test-service test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format grammars docs docs-serve bench bench-large bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ lint: $(DEV_STAMP)  ## ruff, import contracts, mypy
 format: $(DEV_STAMP)  ## let ruff mend and format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+grammars: $(DEV_STAMP)  ## save the parser tables of the grammars in the package, after a change of a grammar or of Lark
+	PYTHONPATH=src:tests $(BIN)/python -m support.parser_tables
 
 PAGES := $(BIN)/python docs/site/pages.py build/docs
 docs: $(DEV_STAMP)  ## build the documentation as a site, build/site/index.html; a broken link is an error

@@ -4,6 +4,8 @@ Every measurement is a process of its own: two of them share a cache folder, whi
 first. A new query is asked in a process that has run another one. The example is all that its
 process does; its modules are there as bytecode, as those of an installed package are. A third
 process has imported NumPy, Arrow and pandas before: its imports and answer are those of Ensue alone.
+`kinds` asks one query of every kind in processes that do nothing else: they read the events from an
+Arrow file, so what is measured is Python, NumPy, Arrow, Ensue and the answer.
 """
 
 import json
@@ -13,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import pyarrow as pa
 
 from benchmarks.timing import Clock
 from benchmarks.workloads import FEW_KEYS, WARM_UP, WORKLOADS, events
@@ -51,6 +55,74 @@ print(json.dumps({
     "numba": "numba" in sys.modules,
 }))
 """
+
+KIND_ROWS = (1_000, 100_000)
+READ = """
+import time
+python = time.process_time()
+import pyarrow as pa
+with pa.memory_map({path!r}) as file:
+    events = pa.ipc.open_file(file).read_all()
+import ensue
+imported = time.process_time()
+"""
+MATCH = """found = ensue.match(events, {query!r}, time="ts", type={type!r})"""
+FEED = """live = ensue.live({query}, schema=events.schema{options})
+found = [live.feed(events.slice(at, 100)) for at in range(0, events.num_rows, 100)]
+found = pa.concat_tables([*found, live.finish()])"""
+SUBSCRIBE = """watched = ensue.Subscriptions(time="ts", type="type")
+for n in range(10):
+    watched.add(f"{n}", f"=|(A; 300 seconds)B, A = (STRING:symbol = 'SYM0000{n}', ARITH:volume > 1500),"
+                f" B = (STRING:symbol = 'SYM0000{n}', ARITH:volume < 500)")
+"""
+CLAUSE = """SELECT * FROM events MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts
+MEASURES A.ts AS begin, LAST(DOWN.price) AS bottom, LAST(UP.price) AS top
+PATTERN (A DOWN+ UP+) DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price))"""
+RISES = """EVENT Rise AS SEQ(A a, B b)
+WHERE skip_till_next_match(a, b) {{ [symbol] and b.price > a.price }} WITHIN 60 seconds RETURN b.price AS price;
+SEQ(Rise x, C c) WHERE skip_till_next_match(x, c) {{ [symbol] and c.price < x.price }} WITHIN 60 seconds"""
+
+
+def _kinds() -> dict[str, str]:
+    """A program for each kind of query, between `READ` and `MEASURED`."""
+    unary, correlated, kleene = (WORKLOADS[name].text(FEW_KEYS) for name in NAMES[:3])
+    several = {str(least): correlated.replace("c.volume < b.volume", f"a.volume > {least}") for least in range(5)}
+    pair = "A = (STRING:type = 'A', ARITH:volume > 1900), B = (STRING:type = 'B', ARITH:volume < 120)"
+    opsl = (
+        f"watched = ensue.Subscriptions(time='ts', type='type')\nwatched.add('one', {f'=|(A; 9 seconds)B, {pair}'!r})\n"
+    )
+    watch = "found = ensue.match(events, watched)"
+    return {
+        "pattern": MATCH.format(query=unary, type="type"),
+        "Kleene": MATCH.format(query=kleene, type=None),
+        "SQL MATCH_RECOGNIZE": f"found = ensue.sql({CLAUSE!r}, tables={{'events': events}})",
+        "hierarchy": MATCH.format(query=RISES.format(), type="type"),
+        "five queries": MATCH.format(query=several, type="type"),
+        "OPSL": opsl + watch,
+        "ten subscriptions": SUBSCRIBE + watch,
+        "`ensue.live`": FEED.format(query=repr(unary), options=", time='ts', type='type'"),
+        "`ensue.live`, subscriptions": SUBSCRIBE + FEED.format(query="watched", options=""),
+    }
+
+
+def kinds(times: int, rows: tuple[int, ...] = KIND_ROWS) -> list[Report]:
+    """The least processor seconds of a process for each kind of query, by rows and state of the cache."""
+    reports: list[Report] = []
+    with tempfile.TemporaryDirectory(prefix="ensue-first-") as folder:
+        for count in rows:
+            table, path = events(count, max(count // 100, 10)), str(Path(folder, f"{count}.arrow"))
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+            for name, program in _kinds().items():
+                text = READ.format(path=path) + program + MEASURED
+                _example(text, str(Path(folder, "unused")), folder)  # only to have the bytecode
+                empty, filled = [], []
+                for _ in range(times):
+                    with tempfile.TemporaryDirectory(prefix="ensue-cache-") as cache:
+                        empty.append(_example(text, cache, folder)["cpu_seconds"])
+                        filled.append(_example(text, cache, folder)["cpu_seconds"])
+                reports.append({"kind": name, "rows": count, "empty": min(empty), "filled": min(filled)})
+    return reports
 
 
 def measured(times: int) -> list[Report]:

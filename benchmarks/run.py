@@ -20,6 +20,7 @@ from benchmarks.machine import machine, sentence
 from benchmarks.tables import (
     Report,
     first_answer_sheet,
+    first_kinds_sheet,
     floor_sheet,
     growth_sheet,
     local_sheet,
@@ -67,6 +68,8 @@ def main() -> int:
             console.print(first_answer_sheet(said["first_answer"]).rich())
             said["readme_example"] = first_answer.readme_example(options.times)
             console.print(readme_example_sheet(said["readme_example"]).rich())
+            said["first_kinds"] = first_answer.kinds(options.times)
+            console.print(first_kinds_sheet(said["first_kinds"]).rich())
         if "compile-time" in options.only:
             said["compile_time"] = compile_time.measured()
         if "spark" in options.only:

@@ -291,6 +291,15 @@ def readme_example_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def first_kinds_sheet(reports: Sequence[Report]) -> Sheet:
+    """One query of each kind in a new process."""
+    return Sheet(
+        "First answer of a new process from an Arrow file, seconds of processor time, imports included",
+        ("kind of query", "rows", "empty cache", "filled cache"),
+        tuple((r["kind"], f"{r['rows']:,}", f"{r['empty']:.2f}", f"{r['filled']:.2f}") for r in reports),
+    )
+
+
 def peers_sheet(reports: Sequence[Report]) -> Sheet:
     """Apache Flink and Ensue on the same files."""
     return Sheet(

@@ -32,6 +32,13 @@ def test_a_first_answer_is_measured_with_an_empty_and_a_filled_cache_and_after_p
 
 
 @pytest.mark.slow
+def test_every_kind_of_query_has_a_first_answer() -> None:
+    found = first_answer.kinds(1, (1_000,))
+    assert len(found) == 9
+    assert all(report["empty"] > 0 and report["filled"] > 0 for report in found)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
 def test_the_kernel_alone_finds_what_the_whole_call_finds(workload: Workload) -> None:
     ready = kernel.compiled(workload, EVENTS, SYMBOLS)

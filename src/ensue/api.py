@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.brief_tracebacks import shorten_tracebacks
+from ensue.cached import pause_collection
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -539,6 +540,7 @@ def match_clause(clause: "MatchClause", relation: Any, arguments: "SourceOptions
 
 
 @shorten_tracebacks
+@pause_collection()
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
@@ -666,6 +668,7 @@ def _runner(events: Any) -> "Backend":
     return backend
 
 
+@pause_collection()
 def _read_queries(query: Any, definitions: "Definitions", params: Mapping[str, Any] | None) -> "tuple[QuerySpec, ...]":
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
@@ -1214,6 +1217,7 @@ def _plan(
     return _plan_over(runner, events, specs, arguments, run_options, archives)
 
 
+@pause_collection()
 def _plan_over(
     runner: "Backend",
     events: Any,

@@ -1,8 +1,9 @@
-"""Cached properties without a lock."""
+"""Caches values of instances, and pauses garbage collection while much is created that stays."""
 
 import functools
-from collections.abc import Callable
-from contextlib import nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -18,3 +19,15 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801  replaces
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         super().__init__(compute)
         self.lock = nullcontext()
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Pauses garbage collection while modules load: they allocate much and leave no garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -113,6 +113,40 @@ assert live.feed([{"t": 1, "id": 1}, {"t": 2, "id": 2}]).num_rows == 1
     assert "numba" not in loaded
 
 
+ARROW_EVENTS = """
+import os
+os.environ.pop("ENSUE_COMPILE", None)
+import ensue, numpy, pyarrow
+numbers = numpy.arange(200)
+t = pyarrow.Array.from_buffers(pyarrow.int64(), 200, [None, pyarrow.py_buffer(numbers)])
+offsets = pyarrow.py_buffer(numpy.arange(201, dtype=numpy.int32))
+kind = pyarrow.StringArray.from_buffers(200, offsets, pyarrow.py_buffer(b"AB" * 100))
+events = pyarrow.Table.from_arrays([t, kind, t], ["t", "kind", "x"])
+watched = ensue.Subscriptions(time="t", type="kind")
+watched.add("one", "=|(A; 5)B, A = (STRING:kind = 'A'), B = (STRING:kind = 'B')")
+rise = "EVENT Rise AS SEQ(A a, B b) WITHIN 5 RETURN b.x AS x; SEQ(Rise r, A a) WHERE a.x > r.x WITHIN 5"
+clause = "MATCH_RECOGNIZE (ORDER BY t MEASURES LAST(UP.x) AS top PATTERN (A UP+) DEFINE UP AS x > PREV(x))"
+"""
+ANSWERS = {
+    "pattern": 'ensue.match(events, "SEQ(A a, B b) WHERE b.x > a.x WITHIN 5", time="t", type="kind")',
+    "Kleene": 'ensue.match(events, "SEQ(A+ a[], B b) WHERE a[i].x > 3 WITHIN 5", time="t", type="kind")',
+    "SQL": 'ensue.sql("SELECT * FROM events " + clause, tables={"events": events})',
+    "hierarchy": 'ensue.match(events, rise, time="t", type="kind")',
+    "several": 'ensue.match(events, ["SEQ(A a, B b) WITHIN 5", "SEQ(B a, A b) WITHIN 5"], time="t", type="kind")',
+    "subscriptions": "ensue.match(events, watched)",
+    "live": 'ensue.live(rise, schema=events.schema, time="t", type="kind").feed(events)',
+    "live subscriptions": "ensue.live(watched, schema=events.schema).feed(events)",
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_a_first_answer_to_arrow_events_loads_no_other_tables(kind):
+    """Arrow imports pandas by itself, in a quarter of a second, to build an array of Python values."""
+    loaded = loaded_by(ARROW_EVENTS + ANSWERS[kind])
+    assert "ensue.vector.event_table" in loaded
+    assert not loaded & {"pandas", "pyarrow.parquet", "pyarrow.dataset", "asyncio", "numba"}
+
+
 def test_the_workers_of_spark_need_no_sql():
     blocked = "import sys\nsys.modules |= dict.fromkeys(('sqlglot', 'duckdb'))\n"
     both = "import ensue.backends.spark.batch, ensue.backends.spark.stream"

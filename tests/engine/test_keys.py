@@ -248,3 +248,12 @@ def test_types_are_found_by_their_names(type, names, values):
     assert TypeNames(names).find(column).tolist() == expected
     bits = np.array([*(1 << n for n in range(len(names))), 99])
     assert TypeNames(names).map(column.slice(1), bits).tolist() == [bits[n] for n in expected[1:]]
+
+
+def test_texts_of_a_long_column_get_the_codes_of_its_parts():
+    random = np.random.default_rng(5)
+    texts = pa.array([None if n < 9 else f"key {n}" for n in random.integers(0, 90, 1_000).tolist()], pa.string())
+    parts = ColumnCodes()
+    expected = np.concatenate([parts.encode(texts.slice(at, 50)) for at in range(0, len(texts), 50)])
+    assert ColumnCodes().encode(texts).tolist() == expected.tolist()
+    assert ColumnCodes().encode(pa.nulls(100, pa.string())).tolist() == [-1] * 100

@@ -10,6 +10,7 @@ from ensue import cache_files as private_files
 from ensue.parser import grammar as kept_grammars
 from ensue.parser.grammar import ParameterPostLex
 from support.cases import each_case
+from support.parser_tables import GRAMMARS
 
 TEXTS = [
     "SEQ(A a, !B b, C c) WHERE [id] and a.x > 3 WITHIN 5 minutes RETURN a.*, count(*) AS n",
@@ -28,7 +29,9 @@ def place(tmp_path, monkeypatch):
 
 
 def read() -> Lark:
-    return kept_grammars.load_grammar("ensue.parser", "patterns.lark", start=["start"], postlex=ParameterPostLex())
+    """With a start that is not among those of the package."""
+    start = ["start", "condition"]
+    return kept_grammars.load_grammar("ensue.parser", "patterns.lark", start=start, postlex=ParameterPostLex())
 
 
 def trees(parser: Lark) -> list[str]:
@@ -76,12 +79,18 @@ def test_a_damaged_file_is_not_loaded(place):
 
 def test_another_grammar_is_another_file(place):
     read()
-    kept_grammars.load_grammar("ensue.parser.opsl", "opsl.lark")
+    kept_grammars.load_grammar("ensue.parser.opsl", "opsl.lark", start=["definition"])
     assert len(list(place.glob("grammar-*"))) == 2
 
 
 def test_processes_know_a_grammar_by_the_same_name(place):
-    program = "import ensue; ensue.parse('A a')"
+    program = "from ensue.parser import pattern_parser as p; p.load_pattern_grammar('window')"
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], check=True)
     assert len(list(place.glob("grammar-*"))) == 1
+
+
+@pytest.mark.parametrize("path", GRAMMARS, ids=lambda path: path.name)
+def test_the_tables_in_the_package_are_those_of_its_grammars(path, place):
+    GRAMMARS[path].__wrapped__()
+    assert not list(place.glob("grammar-*")), "run `make grammars`"

@@ -21,6 +21,7 @@ from pyarrow import types
 from ensue.errors import EventError, RunnerError
 from ensue.runtime.source_schema import InputOrder, InputOrderFactory
 from ensue.traceback_filter import find_stacklevel
+from ensue.vector.arrow_numpy import wrap_numbers
 from ensue.vector.arrow_types import get_time_zones, is_text, plain_type
 from ensue.vector.event_table import (
     PLACE,
@@ -176,7 +177,7 @@ def arrange_rows(events: Any, arranging: InputOrderFactory) -> tuple[pa.Table, I
     arranged = arranging(table.schema)
     table = arranged.with_computed(table)
     if arranged.numbered:
-        table = table.append_column(PLACE, pa.array(np.arange(table.num_rows)))
+        table = table.append_column(PLACE, wrap_numbers(np.arange(table.num_rows)))
     return table, arranged
 
 

@@ -1,6 +1,5 @@
 """The live matcher: matches events in this process as they arrive, and reads them into tables of its schema."""
 
-import asyncio
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from ensue.runtime.source_schema import InputOrder, InputOrderFactory, SourceOpt
 from ensue.runtime.tasks.watermark import is_calendar_time
 from ensue.runtime.workload import Workload
 from ensue.schema import ValueKind
+from ensue.vector.arrow_numpy import build_texts
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import TYPE, StreamSchema, check_duplicate_names, create_schema
@@ -127,6 +127,8 @@ class LiveSession:
 
 
 async def _iterate(source: Iterable[Any]) -> AsyncIterator[Any]:
+    import asyncio
+
     for item in source:
         yield item
         await asyncio.sleep(0)
@@ -270,7 +272,7 @@ class LiveEventReader:
         for field in self.shape.arrow:
             if field.name == TYPE:
                 marks = np.zeros(table.num_rows, np.int32)
-                column = pa.DictionaryArray.from_arrays(marks, pa.array([name], pa.string()))
+                column = pa.DictionaryArray.from_arrays(marks, build_texts([name]))
             elif field.name in fields:
                 column = table.column(fields[field.name])
             else:

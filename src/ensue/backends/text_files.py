@@ -28,7 +28,7 @@ from ensue.backends.text_columns import (
 )
 from ensue.errors import EventError
 from ensue.traceback_filter import find_stacklevel
-from ensue.vector.arrow_numpy import decode_text
+from ensue.vector.arrow_numpy import build_texts, decode_text
 
 
 def all_cells_match(column: pa.ChunkedArray, question: CellTest) -> bool:
@@ -192,7 +192,7 @@ def _parse_times(name: str, text: pa.ChunkedArray, kind: CellKind, *, drop: bool
 # ------------------------------------------------------------------------------- files
 
 NoteCallback = Callable[[str], None]  # receives notes for the user
-_MISSING_WORDS = pa.array(MISSING_WORDS, pa.string())
+_MISSING_WORDS = build_texts(MISSING_WORDS)
 _SAMPLE = 200  # first cells, which rule out most types cheaply
 _TYPES = {CellKind.INTEGER: pa.int64(), CellKind.NUMBER: pa.float64(), CellKind.DATE: pa.date32()}
 

@@ -32,7 +32,7 @@ from ensue.planner.physical_plan import PhysicalPlan
 from ensue.reference import compute_certain_time, is_absence_violated
 from ensue.schema import Schema
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import sorted_unique
+from ensue.vector.arrow_numpy import sorted_unique, wrap_numbers
 from ensue.vector.arrow_types import Unit
 from ensue.vector.match_rows import Matches
 
@@ -99,14 +99,14 @@ class InnerPatternMatcher:
         ]
         for variable, feature in self._inside.features():
             places = np.searchsorted(rows, bound[variable])
-            vector = scan.feature(feature, known.take(pa.array(places)))
+            vector = scan.feature(feature, known.take(wrap_numbers(places)))
             arrays += to_arrays(vector, nullable)
         return InnerMatches([np.ascontiguousarray(array) for array in arrays], sorted_unique(last))
 
     def _hold(self, known: pa.Table, rows: Array) -> None:
         held = self.engine.get_held_rows()
         if len(held) < len(rows):
-            known = known.take(pa.array(np.searchsorted(rows, held))).combine_chunks()
+            known = known.take(wrap_numbers(np.searchsorted(rows, held))).combine_chunks()
         self._events, self._rows = known, held
 
     def on_watermark(self, now: float) -> None:

@@ -24,6 +24,7 @@ from ensue.planner.statistics import Statistics
 from ensue.printing.expression_printer import format_condition
 from ensue.schema import ANY, ValueKind, get_type_names
 from ensue.vector import evaluation
+from ensue.vector.arrow_numpy import booleans, build_texts, to_single_array
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.column_values import Vector
 from ensue.vector.event_table import StreamSchema, get_end_times
@@ -178,8 +179,8 @@ class _Sample:
         if column is None or role.type == ANY:
             return np.arange(self.events.num_rows)
         types = self.events.column(column).cast(pa.string()).combine_chunks()
-        names = pa.array(get_type_names(role.type), pa.string())
-        return np.flatnonzero(pc.is_in(types, value_set=names).to_numpy(zero_copy_only=False))
+        names = build_texts(get_type_names(role.type))
+        return np.flatnonzero(booleans(to_single_array(pc.is_in(types, value_set=names))))
 
     def _between(self, condition: Expr, playing: dict[str, Rows]) -> None:
         slots = sorted({_slot(r) for r in iterate_references(condition)}, key=self._by_pattern)

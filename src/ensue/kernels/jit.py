@@ -155,6 +155,11 @@ class JitFunction:
             self._an_element = seconds / elements
         return result
 
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether it has run without machine code so far."""
+        return self._dispatcher is None
+
     def compile(self, types: Types) -> Callable[..., Any]:
         """Load or compile the machine code for argument types."""
         with using_numba():

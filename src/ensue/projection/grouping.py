@@ -20,7 +20,7 @@ from ensue.ir.query import Query, ReturnItem
 from ensue.projection.match_table import ResultShape
 from ensue.projection.values import MatchValues
 from ensue.schema import Schema, ValueKind
-from ensue.vector.arrow_numpy import Bools, Ints, to_single_array
+from ensue.vector.arrow_numpy import Bools, Ints, to_single_array, wrap_numbers
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, take_values
 
@@ -144,7 +144,7 @@ def _order(rows: pa.Table, keys: Sequence[ResultSortKey], times: Sequence[str]) 
         ranks = _ranks(column)
         by += [~missing if key.nulls_first else missing, -ranks if key.descending else ranks]
     by += [_ranks(combine_column(rows, name)) for name in times]
-    return pa.array(np.lexsort(tuple(reversed(by))))
+    return wrap_numbers(np.lexsort(tuple(reversed(by))))
 
 
 def _ranks(column: pa.Array | pa.ChunkedArray) -> Ints:

@@ -202,7 +202,7 @@ def _event_hashes(
     chosen = None if np.count_nonzero(selected) * 3 > 2 * len(selected) else np.flatnonzero(selected)
     some = hash_rows(events, columns, chosen)
     if known:
-        alike = np.asarray(to_single_array(events.column(ORDINAL)))
+        alike = integers(to_single_array(events.column(ORDINAL)))
         add_ordinals(some, alike if chosen is None else alike[chosen])
     elif twins is not None:
         within = twins if chosen is None else twins[chosen]

@@ -19,7 +19,7 @@ from ensue.ir.traversal import iterate_positive_atoms
 from ensue.kernels.match_selection import order_by_members
 from ensue.projection.match_ids import RowHashes, compute_match_ids
 from ensue.schema import ANY, Schema, get_type_names
-from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_numpy import Bools, Ints, wrap_numbers
 from ensue.vector.arrow_types import Unit
 from ensue.vector.column_values import from_arrow
 from ensue.vector.match_rows import FIRST, TRIGGER, Matches
@@ -140,7 +140,7 @@ class TriggerSummary:
         if len(groups) == 1 or self.type_column is None:
             return compute_ids(triggers, next(iter(groups)))
         # tables of different columns were concatenated: an event has those of its type
-        types = np.array(events.column(self.type_column).take(pa.array(triggers)).to_pylist())
+        types = np.array(events.column(self.type_column).take(wrap_numbers(triggers)).to_pylist())
         ids = np.empty(matches.count, object)
         for columns, types_ in groups.items():
             of_types = np.isin(types, types_)
@@ -269,7 +269,7 @@ def sort_result(found: pa.Table, query: Query | None, order: tuple[str, ...] = R
     by = list(_get_standard_columns(query) if order == RESULT_ORDER else order)
     keys = found.select(by).combine_chunks()
     after, before = keys.slice(1), keys.slice(0, keys.num_rows - 1)
-    sorted_ = pa.scalar(True)
+    sorted_ = wrap_numbers(np.ones(after.num_rows, np.bool_))
     for name in reversed(by):
         later = pc.greater(after[name], before[name])
         sorted_ = pc.or_(later, pc.and_(pc.equal(after[name], before[name]), sorted_))

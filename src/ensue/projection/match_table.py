@@ -25,7 +25,7 @@ from ensue.projection.match_order import TriggerSummary, limit_matches, summariz
 from ensue.projection.operator_results import OperatorProjection
 from ensue.projection.values import ColumnsOf, MatchValues, index_columns
 from ensue.schema import Schema, ValueKind
-from ensue.vector.arrow_numpy import Ints, as_read_only, to_kernel_validity
+from ensue.vector.arrow_numpy import Ints, as_read_only, build_texts, to_kernel_validity, wrap_numbers
 from ensue.vector.arrow_types import kind_of_arrow, plain_type, time_unit
 from ensue.vector.column_values import arrow_type, from_arrow, to_arrow, truth
 from ensue.vector.match_rows import FIRST, TRIGGER, Matches
@@ -150,7 +150,7 @@ class MatchTableBuilder:
         owner, arrays = labels.table(gathered)
         own = dict(zip(labels.schema.names, arrays, strict=True))
         columns = [
-            own[name] if name in own else matches.column(name).take(pa.array(owner))
+            own[name] if name in own else matches.column(name).take(wrap_numbers(owner))
             for name in self.output_schema.names
         ]
         return pa.table(columns, schema=self.output_schema)
@@ -301,7 +301,7 @@ class ResultShape:
                 if len(rows) >= 2**31:
                     raise pa.ArrowCapacityError("a list has offsets of 32 bits")
                 inside = self._at_rows(expr, rows, gathered)
-                return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inside)
+                return pa.ListArray.from_arrays(wrap_numbers(offsets.astype(np.int32)), inside)
             case FieldRef():
                 return self._at_rows(expr, gathered.rows(expr), gathered)
             case Aggregate(function=function, argument=FieldRef(name=str())):
@@ -338,7 +338,7 @@ class ResultShape:
                 return whole
             parts = [take_values(gathered.get_column(column), rows) for _, column in columns]
         unbound = rows < 0
-        mask = pa.array(unbound) if bool(unbound.any()) else None
+        mask = wrap_numbers(unbound) if bool(unbound.any()) else None
         fields = list(self._event_type(field.variable))
         return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
 
@@ -506,7 +506,7 @@ class EventRowProjection:
         """The match of each row, and the columns."""
         owner, row, number, index = self._rows(gathered.matches)
         position = np.arange(len(owner)) - np.searchsorted(owner, owner) + 1
-        variable = pa.array(self.variables, pa.string()).take(pa.array(number))
+        variable = build_texts(self.variables).take(wrap_numbers(number))
         arrays = [variable, pa.array(position), pa.array(index)]
         for columns, field in zip(self.columns, list(self.schema)[len(ALL_EVENTS_COLUMNS) :], strict=True):
             arrays.append(self._column(columns, field.type, row, number, gathered))
@@ -547,7 +547,7 @@ class EventRowProjection:
         places = [np.flatnonzero(number == k) for k in range(len(sources))]
         pieces = [take(source, row[own]) for source, own in zip(sources, places, strict=True)]
         order = np.argsort(np.concatenate(places), kind="stable")
-        return pa.concat_arrays(pieces).take(pa.array(order))
+        return pa.concat_arrays(pieces).take(wrap_numbers(order))
 
 
 def _unify_types(field: str, types: set[pa.DataType], query: Query) -> pa.DataType:

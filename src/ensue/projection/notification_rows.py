@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.projection.match_ids import compute_subscription_ids
-from ensue.vector.arrow_numpy import to_single_array
+from ensue.vector.arrow_numpy import build_texts, to_single_array, wrap_numbers
 from ensue.vector.arrow_types import plain_type
 from ensue.vector.column_values import Vector, to_arrow
 from ensue.vector.event_table import StreamSchema
@@ -67,11 +67,11 @@ def build_notifications(
     plain = [to_single_array(column).cast(plain_type(column.type)) for column in columns]
     fields = list(schema.field(MEMBERS).type.value_type)
     values = pa.StructArray.from_arrays(plain, fields=fields)
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    lists = pa.ListArray.from_arrays(wrap_numbers(offsets.astype(np.int32)), values)
     locations: pa.Array = pa.nulls(len(which), pa.string())
     if shape.schema.location is not None and len(which):
         locations = format_match_hulls(matches, events, shape.schema)
-    subscriptions = pa.array(list(names), pa.string()).take(pa.array(which))
+    subscriptions = build_texts(list(names)).take(wrap_numbers(which))
     arrays = [subscriptions, ids, times(start), times(end), locations, lists]
     casts = [a.cast(t) if a.type != t else a for a, t in zip(arrays, schema.types, strict=True)]
     return pa.table(casts, schema=schema)

@@ -20,7 +20,7 @@ from ensue.planner.features import KERNEL_KINDS
 from ensue.planner.join_operators import WHOLE, describe_operator
 from ensue.schema import Schema, ValueKind
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import Bools, as_read_only, sorted_unique
+from ensue.vector.arrow_numpy import Bools, as_read_only, sorted_unique, wrap_numbers
 from ensue.vector.arrow_types import Unit, plain_type, time_unit
 from ensue.vector.column_values import Vector, arrow_type, to_arrow
 from ensue.vector.match_rows import Matches
@@ -99,7 +99,7 @@ class OperatorProjection:
         schema, computed = self._schema, get_read_columns(self._query.pattern)
         names = {schema.start, schema.end, schema.type_column, *computed}
         used = events.select([n for n in events.column_names if n in names])
-        inputs = used.take(pa.array(rows))
+        inputs = used.take(wrap_numbers(rows))
         members = read_events(inputs, schema, self._unit, rows=rows, computed=computed)
         by_row = {event.position: event for event in members}
         return [{v: (by_row[at[k]],) for v, at in bound.items() if at[k] >= 0} for k in range(matches.count)]

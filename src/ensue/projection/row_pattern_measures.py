@@ -25,7 +25,7 @@ from ensue.ir.row_pattern import (
 from ensue.kernels import row_search
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.schema import ValueKind
-from ensue.vector.arrow_numpy import Bools, Ints, fixed_array
+from ensue.vector.arrow_numpy import Bools, Ints, build_texts, fixed_array, wrap_numbers
 from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
 from ensue.vector.evaluation import combine_validity, evaluate
 from ensue.vector.take import combine_column, take_values
@@ -160,7 +160,7 @@ class MeasureEvaluator:
     def _classify(self, rows: Ints, match: Ints) -> Vector:
         """CLASSIFIER(): the variables that rows are mapped to."""
         found = self._found
-        names = pa.array(self._plan.automaton.variables, pa.string())
+        names = build_texts(self._plan.automaton.variables)
         m = np.maximum(match, 0)
         if not len(found):
             nulls = pa.nulls(len(rows), pa.string())
@@ -321,7 +321,7 @@ class MeasureEvaluator:
         rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, sizes)
         items = take_values(values, rows) if len(rows) else values.slice(0, 0)
         empty = sizes == 0
-        lists = pa.LargeListArray.from_arrays(pa.array(offsets), items)
+        lists = pa.LargeListArray.from_arrays(wrap_numbers(offsets), items)
         if empty.any():
             lists = lists.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
         return lists.cast(type)

@@ -28,7 +28,7 @@ from ensue.projection.match_ids import (
     hash_words,
 )
 from ensue.projection.row_pattern_measures import MeasureEvaluator
-from ensue.vector.arrow_numpy import Bools, Ints, as_read_only, to_single_array
+from ensue.vector.arrow_numpy import Bools, Ints, as_read_only, integers, to_single_array
 from ensue.vector.arrow_types import get_time_zones, time_unit
 from ensue.vector.column_values import arrow_type
 from ensue.vector.take import combine_column, create_empty_table, take_values
@@ -236,7 +236,7 @@ class RowMatchIds:
         if every:
             some = some[0][places], some[1][places]
         if known:
-            alike = np.asarray(to_single_array(partitions.table.column(ORDINAL)))[places]
+            alike = integers(to_single_array(partitions.table.column(ORDINAL)))[places]
         else:
             alike = np.zeros(len(chosen), np.int64)
             within = twins[chosen]

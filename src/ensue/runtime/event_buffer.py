@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.projection.match_ids import ORDINAL, get_event_times, hash_content, number_duplicates
-from ensue.vector.arrow_numpy import Bools, Ints, sorted_unique
+from ensue.vector.arrow_numpy import Bools, Ints, integers, sorted_unique, to_single_array, wrap_numbers
 from ensue.vector.arrow_types import Unit
 from ensue.vector.event_table import StreamSchema, find_stream_order, get_end_times, sort_events
 from ensue.vector.match_rows import Matches
@@ -108,7 +108,7 @@ class EventBuffer:
         return events if events.schema.equals(self._arrow) else events.cast(self._arrow)
 
     def _get_buffered(self, part: _Part) -> BufferedEvents:
-        events = self._fit_schema(part.events).append_column(ORDINAL, pa.array(part.numbers))
+        events = self._fit_schema(part.events).append_column(ORDINAL, wrap_numbers(part.numbers))
         return BufferedEvents(events, part.rows)
 
     @property
@@ -170,7 +170,7 @@ class EventBuffer:
         table = deserialize_table(events)
         rows = arrays["rows"].astype(np.int64, copy=False)
         table = table.cast(self._schema).combine_chunks()
-        numbers = np.array(table.column(ORDINAL).to_numpy(), np.int64)
+        numbers = integers(to_single_array(table.column(ORDINAL))).copy()
         part = _Part(table.drop_columns([ORDINAL]), rows, numbers)
         self._parts = [part] if len(rows) else []
         self._fresh, self._count, self._needed = 0, len(rows), len(rows)

@@ -6,9 +6,8 @@ Every stage of a pipeline has a text. It contains the queries, not their plans o
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ensue.archives.archive import Archive
 from ensue.errors import QueryError, StateError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.user_operator import UserOperator, find_operator
@@ -18,10 +17,13 @@ from ensue.runtime.query_kinds import find_kind, get_kind
 from ensue.runtime.query_spec import NO_ARCHIVES, ArchiveSet, QuerySpec, RunOptions, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 
+if TYPE_CHECKING:
+    from ensue.archives.archive import Archive
+
 FORMAT = 3
 _BEGUN: dict[tuple[str, str], UserOperator] = {}  # of streams that this process started
 _SETS: dict[str, SubscriptionsSpec] = {}  # subscriptions in memory of these streams
-_TABLES: dict[str, Archive] = {}  # archives in memory of these streams, by digest
+_TABLES: "dict[str, Archive]" = {}  # archives in memory of these streams, by digest
 
 
 def format_pipeline(

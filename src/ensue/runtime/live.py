@@ -15,7 +15,6 @@ from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_spec import Name
 from ensue.runtime.spill.resident_keys import get_spill_counters
 from ensue.runtime.stage import StageInput
-from ensue.runtime.tasks.task_state import require_same_job
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
@@ -154,6 +153,8 @@ class LiveWorkload:
                 f"the state was saved in format {header['live']}, this release reads {FORMAT}\n"
                 "  hint: use the release that saved it"
             )
+        from ensue.runtime.tasks.task_state import require_same_job
+
         require_same_job(header["workload"], self.workload.text, "saved state")
         if header["delay"] != self.order.delay:
             raise StateError(

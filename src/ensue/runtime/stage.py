@@ -18,6 +18,7 @@ from ensue.projection.match_table import flatten_schema, flatten_table
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.query_spec import Name, QuerySpec
 from ensue.runtime.source_schema import SourceSchema
+from ensue.vector.arrow_numpy import booleans, build_texts, to_single_array
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import EventSelection, FindRoles, StreamSchema
 
@@ -127,10 +128,10 @@ class InputFilter:
         column = shape.schema.type_column
         if self.types is not None and column is not None:
             names = events.column(column).cast(pa.string())
-            types = pa.array(sorted(self.types), pa.string())
-            kept &= pc.is_in(names, value_set=types).to_numpy()
+            types = build_texts(sorted(self.types))
+            kept &= booleans(to_single_array(pc.is_in(names, value_set=types)))
         for field in () if self.nulls else self.key:
-            kept &= events.column(field).is_valid().to_numpy()
+            kept &= booleans(to_single_array(events.column(field).is_valid()))
         return kept
 
 

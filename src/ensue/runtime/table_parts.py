@@ -16,7 +16,7 @@ from ensue.engine.program import Program
 from ensue.engine.scan import Scan
 from ensue.kernels.row_search import group_rows
 from ensue.projection.match_ids import hash_column
-from ensue.vector.arrow_numpy import Bools, Ints, to_single_array
+from ensue.vector.arrow_numpy import Bools, Ints, booleans, to_single_array
 from ensue.vector.key_codes import TypeNames
 from ensue.vector.take import take_rows
 
@@ -79,7 +79,7 @@ def group_rows_by_key(
         numbers = hash_keys(keys, key, parts).astype(np.int32) + np.int32(1)
         for values in keys.columns:
             if values.null_count:
-                numbers[values.is_null().to_numpy()] = 0
+                numbers[booleans(to_single_array(values.is_null()))] = 0
         order, bounds = group_rows(numbers[rows] if every else numbers, parts + 1)
         return np.split(rows[order] + begin, bounds[1:-1])[1:]
 

@@ -1,5 +1,6 @@
 """Conversion of Arrow arrays to NumPy arrays, without a copy where the layouts agree."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -50,7 +51,7 @@ def booleans(array: pa.BooleanArray) -> Bools:
     [True, False, False]
     """
     if array.null_count:
-        array = pc.fill_null(array, False)
+        array = pc.and_kleene(array, pc.is_valid(array))
     return get_raw_values(array.cast(pa.uint8()), np.uint8).view(np.bool_)
 
 
@@ -186,6 +187,32 @@ def fixed_array(type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None
         data = pa.py_buffer(np.ascontiguousarray(values))
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(type, len(values), [mask, data])
+
+
+def wrap_numbers(values: npt.NDArray[Any]) -> pa.Array:
+    """Wrap the memory of an array of numbers, booleans or times.
+
+    Unlike `pyarrow.array` and `pyarrow.scalar`, whose first call imports pandas if it is installed,
+    this and `build_texts` take no time to load.
+
+    >>> wrap_numbers(np.array([True, False])).to_pylist()
+    [True, False]
+    """
+    return fixed_array(pa.from_numpy_dtype(values.dtype), values)
+
+
+def build_texts(texts: Sequence[str | None]) -> pa.StringArray:
+    """The Arrow array of a list of texts.
+
+    >>> build_texts(["SHELF", None, "é"]).to_pylist()
+    ['SHELF', None, 'é']
+    """
+    encoded = [(text or "").encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    valid = np.array([text is not None for text in texts], np.bool_)
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    data = [mask, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), data).cast(pa.string())
 
 
 def text_parts(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:

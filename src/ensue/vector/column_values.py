@@ -28,6 +28,7 @@ from ensue.vector.arrow_numpy import (
     Bools,
     Ints,
     booleans,
+    build_texts,
     decimals,
     decode_text,
     exceeds_64_bits,
@@ -40,6 +41,7 @@ from ensue.vector.arrow_numpy import (
     to_single_array,
     to_ticks,
     validity,
+    wrap_numbers,
 )
 from ensue.vector.arrow_types import Unit, kind_of_arrow
 
@@ -177,7 +179,7 @@ class Vector:
         if isinstance(self.values, np.ndarray):
             # no row is out of bounds, so "clip" only skips the check
             return Vector(self.kind, self.values.take(rows, mode="clip"), valid)
-        return Vector(self.kind, self.values.take(pa.array(rows)), valid)
+        return Vector(self.kind, self.values.take(wrap_numbers(rows)), valid)
 
 
 class Refused(Vector):
@@ -314,7 +316,7 @@ def create_constant(value: object, unit: Unit) -> Vector:
         case float():
             return Vector(ValueKind.FLOAT, np.array([value]))
         case str():
-            return Vector(ValueKind.STRING, pa.array([value], pa.string()))
+            return Vector(ValueKind.STRING, build_texts([value]))
         case timedelta():
             return Vector(ValueKind.DURATION, np.array([to_microseconds(value) * scale], np.int64))
         case date():

@@ -22,7 +22,7 @@ from ensue.kernels.sorting import measure_order, stable_order
 from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import Ints, as_read_only, decode_text
+from ensue.vector.arrow_numpy import Ints, as_read_only, build_texts, decode_text
 from ensue.vector.arrow_types import Unit, get_field_kinds, get_time_zones, is_text, plain_type, time_unit
 from ensue.vector.key_codes import KeyCodes
 from ensue.vector.take import take_rows
@@ -329,7 +329,7 @@ def unite_tables(
     for name, table in tables.items():
         columns = [(f, f"{f}@{name}" if f in clash else f) for f in table.column_names]
         by_type[name] = columns
-        type_values = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), pa.array([name], pa.string()))
+        type_values = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), build_texts([name]))
         renamed = table.rename_columns([c for _, c in columns])
         pieces.append(renamed.append_column(TYPE, type_values))
     try:
@@ -481,7 +481,7 @@ def _select_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) 
     if column is None:
         return np.ones(table.num_rows, np.bool_)
     names = table.column(column).cast(pa.string())
-    matching = pc.is_in(names, value_set=pa.array(sorted(types), pa.string()))
+    matching = pc.is_in(names, value_set=build_texts(sorted(types)))
     unknown = pc.is_null(names)  # even the type is missing
     return np.asarray(pc.or_(matching, unknown).to_numpy(), np.bool_)
 

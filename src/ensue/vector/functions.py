@@ -296,7 +296,7 @@ def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
         a, b = decode_text(a), decode_text(b)
         if a.type != b.type:
             a, b = a.cast(pa.large_string()), b.cast(pa.large_string())
-    return Vector(left.kind, pc.if_else(pa.array(mask), a, b), valid)
+    return Vector(left.kind, pc.if_else(fixed_array(pa.bool_(), mask), a, b), valid)
 
 
 def _mask_values(mask: Bools, vector: Vector) -> Vector:
@@ -307,7 +307,7 @@ def _mask_values(mask: Bools, vector: Vector) -> Vector:
     if isinstance(vector.values, np.ndarray):
         return Vector(vector.kind, vector.values, valid)
     texts = decode_text(vector.values)
-    selected = pc.if_else(pa.array(mask), texts, pa.scalar(None, texts.type))
+    selected = pc.if_else(fixed_array(pa.bool_(), mask), texts, pa.scalar(None, texts.type))
     return Vector(vector.kind, selected, valid)
 
 

@@ -22,7 +22,7 @@ from ensue.kernels import geometry, geometry_pairs
 from ensue.kernels.polygons import X, Y
 from ensue.kernels.regions import RegionTable
 from ensue.schema import Schema, ValueKind
-from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only
+from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only, build_texts, floats, to_single_array, validity
 from ensue.vector.arrow_types import kind_of_arrow, plain_type
 from ensue.vector.column_values import PlaceVector, Vector, broadcast, create_nulls
 from ensue.vector.evaluation import combine_validity, get_common_length, to_floats
@@ -124,8 +124,9 @@ def _places(events: pa.Table, schema: Schema, rows: Ints | None) -> ConvexPlaces
 
 
 def _numbers(column: pa.ChunkedArray) -> Floats:
-    numbers = column.cast(pa.float64()).fill_null(np.nan).to_numpy()
-    return np.asarray(numbers, np.float64)
+    array = to_single_array(column.cast(pa.float64()))
+    valid = validity(array)
+    return floats(array) if valid is None else np.where(valid, floats(array), np.nan)
 
 
 def _corners(column: pa.ChunkedArray, rows: Ints | None) -> tuple[Floats, Floats, Ints]:
@@ -205,7 +206,7 @@ def _compute_hulls(x: Floats, y: Floats, first: Ints) -> ConvexPlaces:
 
 def format_locations(events: pa.Table, schema: Schema) -> pa.Array:
     """The places of events as WKT texts."""
-    return pa.array(read_places(events, schema).texts(), pa.string())
+    return build_texts(read_places(events, schema).texts())
 
 
 # ------------------------------------------------------------------------------ of matches
@@ -228,7 +229,7 @@ def compute_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> p
 
 def format_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> pa.Array:
     """The hull of each match as a WKT text."""
-    return pa.array(_get_match_hulls(matches, events, schema).texts(), pa.string())
+    return build_texts(_get_match_hulls(matches, events, schema).texts())
 
 
 def _get_match_hulls(matches: Matches, events: pa.Table, schema: Schema) -> ConvexPlaces:

@@ -21,6 +21,7 @@ from ensue.vector.arrow_numpy import (
     Ints,
     as_read_only,
     booleans,
+    build_texts,
     decode_text,
     exceeds_64_bits,
     floats,
@@ -46,6 +47,10 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 _FIRST_SLOTS = 1 << 10
 _FIRST_BYTES = 1 << 14
 _BLOCK = 1 << 14  # strings hashed at a time
+_FEW, _MANY = (
+    64,
+    1 << 18,
+)  # numbers of strings between which Arrow finds the distinct ones while kernels are interpreted
 _USED, _NEXT, _ENTRIES, _BYTES = range(4)  # indices into a table's state
 
 
@@ -304,7 +309,14 @@ class ColumnCodes:
 
     def _encode_texts(self, meaning: str, texts: pa.Array, valid: Bools | None, rows: Ints | None = None) -> Codes:
         table = self._texts.setdefault(meaning, TextCodes(self._counter))
-        return table.encode(*text_parts(texts), valid, rows)
+        interpreted = hashing.encode_texts.is_interpreted
+        if interpreted and rows is not None:
+            texts, valid, rows = to_single_array(take_values(texts, rows)), None if valid is None else valid[rows], None
+        if not (interpreted and _is_quick_to_group(texts)):
+            return table.encode(*text_parts(texts), valid, rows)
+        entries = texts.dictionary_encode()
+        codes = table.encode(*text_parts(entries.dictionary), None)[get_indices(entries)]
+        return codes if valid is None else np.where(valid, codes, np.int32(-1))
 
     def _encode_floats(self, values: Floats, valid: Bools | None) -> Codes:
         """Whole numbers share the codes of integers; others are encoded by their bits."""
@@ -606,7 +618,7 @@ class TypeNames:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(map(as_read_only, text_parts(pa.array(names, pa.string()))))
+        self._names = tuple(map(as_read_only, text_parts(build_texts(names))))
         self._codes = np.append(np.arange(len(names), dtype=np.int32), np.int32(-1))
 
     def find(self, column: pa.ChunkedArray) -> Codes:
@@ -628,9 +640,17 @@ class TypeNames:
         return mapped if valid is None else np.where(valid, mapped, values[-1])
 
     def _map_texts(self, texts: pa.Array, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if hashing.map_names.is_interpreted and _is_quick_to_group(texts):
+            entries = texts.dictionary_encode()
+            return np.take(self._map_texts(entries.dictionary, values), get_indices(entries))
         mapped = np.empty(len(texts), values.dtype)
         hashing.map_names(*map(as_read_only, text_parts(texts)), *self._names, values, mapped)
         return mapped
+
+
+def _is_quick_to_group(texts: pa.Array) -> bool:
+    """Whether Arrow should find the distinct strings for kernels that are interpreted."""
+    return 64 < len(texts) < 1 << 18 and texts.null_count < len(texts)
 
 
 def _renumber(alive: Bools) -> Codes:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ensue.vector.arrow_numpy import Ints, fixed_array
+from ensue.vector.arrow_numpy import Ints, fixed_array, wrap_numbers
 
 _FEW = 64  # rows below which a slice may share the column's memory
 
@@ -36,7 +36,7 @@ def take_rows(table: pa.Table, places: Ints) -> pa.Table:
     [{'x': 'b'}]
     """
     try:
-        return table.take(pa.array(places))
+        return table.take(wrap_numbers(places))
     except pa.ArrowNotImplementedError:
         columns = [take_values(combine_column(table, name), places) for name in table.column_names]
         return pa.table(columns, schema=table.schema)

@@ -20,7 +20,7 @@ from ensue.projection.match_ids import ORDINAL
 from ensue.projection.values import MatchValues
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.stage import InputFilter
-from ensue.vector.arrow_numpy import sorted_unique
+from ensue.vector.arrow_numpy import integers, sorted_unique, to_single_array, wrap_numbers
 from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.match_rows import Matches
@@ -80,8 +80,8 @@ class _InlinedResult:
         for complex_, variables in by_type.items():
             elements = [self.matches.elements(flat[v]) for v in variables]
             used_rows = sorted_unique(np.concatenate(elements))
-            events = self.events.take(pa.array(used_rows))
-            numbers.append(events.column(ORDINAL).to_numpy())
+            events = self.events.take(wrap_numbers(used_rows))
+            numbers.append(integers(to_single_array(events.column(ORDINAL))))
             pieces.append(self._convert_events(stream, complex_, events))
             for variable in variables:
                 name = flat[variable]
@@ -105,11 +105,11 @@ class _InlinedResult:
         order = stream.order(pieces)
         positions = np.empty(len(order), np.int64)
         positions[order] = np.arange(len(order))
-        numbered = table.append_column(ORDINAL, pa.array(np.concatenate(numbers)))
+        numbered = table.append_column(ORDINAL, wrap_numbers(np.concatenate(numbers)))
         matches = Matches(rows, lists, self.matches.count)
         moved = matches.map_rows(lambda rows: np.where(rows < 0, np.int64(-1), positions[rows]))
         filtered = replace(prepared, plan=replace(prepared.plan, residual=()))
-        return build_result(filtered, moved, numbered.take(pa.array(order)))
+        return build_result(filtered, moved, numbered.take(wrap_numbers(order)))
 
     def _convert_events(self, stream: LayerEventStream, complex_: str, events: pa.Table) -> pa.Table:
         """Converts events of the inlined query to those of a layer's stream."""
@@ -117,7 +117,7 @@ class _InlinedResult:
         if complex_:
             return stream.convert_complex(complex_, flat.restore_columns(complex_, events))
         raw = events.select(stream.raw.arrow.names).cast(stream.raw.arrow)
-        positions = (events.column(name).to_numpy() for name in (LAST_POSITION, FIRST_POSITION))
+        positions = (integers(to_single_array(events.column(name))) for name in (LAST_POSITION, FIRST_POSITION))
         converted = stream.convert_input(raw, *positions)
         return create_empty_table(stream.shape.arrow) if converted is None else converted
 
@@ -163,7 +163,7 @@ class CompiledLayer:
         columns = []
         for name in self.result.names:
             if name == TIMED_OUT and self.timeouts is not None:
-                columns.append(pa.repeat(pa.scalar(False), events.num_rows))
+                columns.append(wrap_numbers(np.zeros(events.num_rows, np.bool_)))
             else:
                 columns.append(events.column(get_layer_column(name) if name in own else name))
         return pa.table(columns, schema=self.result)

@@ -29,7 +29,7 @@ from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.runtime.stage import StageInput, get_complex_end_times
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import sorted_unique
+from ensue.vector.arrow_numpy import booleans, integers, sorted_unique, to_single_array, wrap_numbers
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.match_rows import Matches
@@ -135,9 +135,9 @@ class BufferedLayer:
         pieces, self.waiting = self.waiting, []
         if waits and now < math.inf:
             done = [stream.ends(piece) < now - waits for piece in pieces]
-            left = [p.filter(pa.array(~d)) for p, d in zip(pieces, done, strict=True)]
+            left = [p.filter(wrap_numbers(~d)) for p, d in zip(pieces, done, strict=True)]
             self.waiting = [piece.combine_chunks() for piece in left if piece.num_rows]
-            pieces = [p.filter(pa.array(d)) for p, d in zip(pieces, done, strict=True)]
+            pieces = [p.filter(wrap_numbers(d)) for p, d in zip(pieces, done, strict=True)]
         pieces = [piece for piece in pieces if piece.num_rows]
         return stream.merge(pieces) if pieces else None
 
@@ -241,8 +241,8 @@ class HierarchyMatcher:
     def _add_positions(self, name: str, table: pa.Table, last: Ints, first: Ints) -> pa.Table:
         """Orders events of an earlier stage and adds the positions of their members."""
         schema, positions = self._schemas[name], {LAST_POSITION: last, FIRST_POSITION: first}
-        columns = [pa.array(positions[n]) if n in positions else table.column(n) for n in schema.names]
-        return pa.table(columns, schema=schema).take(pa.array(np.argsort(last, kind="stable")))
+        columns = [wrap_numbers(positions[n]) if n in positions else table.column(n) for n in schema.names]
+        return pa.table(columns, schema=schema).take(wrap_numbers(np.argsort(last, kind="stable")))
 
     def _apply_step(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
         """Applies a step to each layer; returns the delivered levels, and the events for later stages."""
@@ -383,7 +383,9 @@ class _KeyPositions:
 
     def export(self, events: pa.Table) -> pa.Table:
         """Replaces the positions of the members by their keys, which mean the same in later stages."""
-        last, first = (keys_to_arrow(self.numbers.keys(events.column(name).to_numpy())) for name in POSITIONED)
+        last, first = (
+            keys_to_arrow(self.numbers.keys(integers(to_single_array(events.column(name))))) for name in POSITIONED
+        )
         return events.drop_columns([*POSITIONED]).append_column(LAST, last).append_column(FIRST, first)
 
     def forget(self, now: float) -> None:
@@ -415,7 +417,7 @@ class _TablePositions(_RowPositions):
 
 
 def _get_positions(events: pa.Table) -> tuple[Ints, Ints]:
-    last, first = (events.column(name).to_numpy() for name in POSITIONED)
+    last, first = (integers(to_single_array(events.column(name))) for name in POSITIONED)
     return last, first
 
 
@@ -535,7 +537,7 @@ def _encode_column(events: pa.Table, name: str, shape: StreamSchema) -> Bytes | 
     column = events.column(name)
     values = from_arrow(column, shape.unit, name).values
     if isinstance(values, np.ndarray):
-        absent = column.is_null().to_numpy()
+        absent = booleans(to_single_array(column.is_null()))
         numbers = np.where(absent[:, None], np.uint8(0), _encode_numbers(values))
         return np.concatenate([absent[:, None].astype(np.uint8), numbers], axis=1)
     return [_encode_text(value) for value in column.to_pylist()]

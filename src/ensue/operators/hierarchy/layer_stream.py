@@ -22,6 +22,7 @@ from ensue.projection.match_order import RANK
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.schema import EventType, Schema, ValueKind
 from ensue.vector import evaluation
+from ensue.vector.arrow_numpy import build_texts, fixed_array, get_indices, integers, to_single_array, wrap_numbers
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
 from ensue.vector.event_table import TYPE, Columns, StreamSchema, find_type_conflicts, zones_by_field
 from ensue.vector.geo_columns import format_locations, location_type
@@ -54,7 +55,7 @@ class LayerEventStream:
         """Converts input events to the layer's columns; None if none is relevant."""
         if self.alone:
             schema = pa.schema([*events.schema, *(pa.field(name, pa.int64()) for name in HIDDEN)])
-            return pa.Table.from_arrays([*events.columns, pa.array(at), pa.array(begun)], schema=schema)
+            return pa.Table.from_arrays([*events.columns, wrap_numbers(at), wrap_numbers(begun)], schema=schema)
         schema = self.raw.schema
         codes = self._type_codes(events)
         if not self.every:
@@ -62,7 +63,7 @@ class LayerEventStream:
             if not len(relevant):
                 return None
             if len(relevant) < len(codes):
-                events = events.take(pa.array(relevant))
+                events = events.take(wrap_numbers(relevant))
                 at, begun, codes = at[relevant], begun[relevant], codes[relevant]
         columns = {name: events.column(name) for name in events.column_names}
         columns |= {START_TIME: events.column(schema.start), END_TIME: events.column(schema.end)}
@@ -80,15 +81,15 @@ class LayerEventStream:
         if RANK in events.column_names:
             columns[RANK] = events.column(RANK)
         codes = np.full(events.num_rows, self.types.index(name), np.int32)
-        at, begun = (events.column(c).to_numpy() for c in HIDDEN)
+        at, begun = (integers(to_single_array(events.column(c))) for c in HIDDEN)
         return self._table(columns, codes, at, begun)
 
     def _table(
         self, columns: Mapping[str, pa.ChunkedArray], codes: npt.NDArray[np.int32], at: Ints, begun: Ints
     ) -> pa.Table:
-        indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+        indices = fixed_array(pa.int32(), codes, codes >= 0 if (codes < 0).any() else None)
         types = pa.DictionaryArray.from_arrays(indices, _texts(self.types))
-        positions = {LAST_POSITION: pa.array(at), FIRST_POSITION: pa.array(begun)}
+        positions = {LAST_POSITION: wrap_numbers(at), FIRST_POSITION: wrap_numbers(begun)}
         columns = {**columns, **positions, TYPE: types}
         arrays = []
         for field in self.shape.arrow:
@@ -118,14 +119,14 @@ class LayerEventStream:
 
     def merge(self, pieces: Sequence[pa.Table]) -> pa.Table:
         """Merges pieces into one table in stream order."""
-        if len(pieces) == 1 and _is_ascending(pieces[0].column(LAST_POSITION).to_numpy()):
+        if len(pieces) == 1 and _is_ascending(integers(to_single_array(pieces[0].column(LAST_POSITION)))):
             return pieces[0]
-        table = pa.concat_tables(pieces).take(pa.array(self.order(pieces)))
+        table = pa.concat_tables(pieces).take(wrap_numbers(self.order(pieces)))
         return table.unify_dictionaries()
 
     def order(self, pieces: Sequence[pa.Table]) -> Ints:
         """Computes the stream order: a complex event directly follows its last member."""
-        at = np.concatenate([piece.column(LAST_POSITION).to_numpy() for piece in pieces])
+        at = np.concatenate([integers(to_single_array(piece.column(LAST_POSITION))) for piece in pieces])
         rank = np.concatenate([self._rank(piece) for piece in pieces])
         if RANK not in self.shape.arrow.names:
             return np.lexsort((rank, at))
@@ -138,7 +139,7 @@ class LayerEventStream:
         if self.alone or not piece.num_rows:
             return np.zeros(piece.num_rows, np.int64)
         marks = piece.column(TYPE).combine_chunks()
-        codes = marks.indices.fill_null(0).to_numpy().astype(np.int64)
+        codes = get_indices(marks).astype(np.int64)
         rank: Ints = np.maximum(codes - (len(self.types) - len(self.complex_)) + 1, 0)
         return rank
 
@@ -153,7 +154,7 @@ _find_names = lru_cache(maxsize=256)(TypeNames)
 
 @lru_cache(maxsize=256)
 def _texts(names: tuple[str, ...]) -> pa.Array:
-    return pa.array(names, pa.string())
+    return build_texts(names)
 
 
 def _is_ascending(places: Ints) -> bool:
@@ -350,7 +351,7 @@ def project_timeouts(matches: pa.Table, layer: Layer, result: pa.Schema) -> pa.T
     for field in result:
         name = get_layer_column(field.name) if field.name in own else field.name
         if field.name == TIMED_OUT and field.name not in layer.fields:
-            columns.append(pa.repeat(pa.scalar(True), matches.num_rows))
+            columns.append(wrap_numbers(np.ones(matches.num_rows, np.bool_)))
         elif name not in matches.column_names:
             columns.append(pa.nulls(matches.num_rows, field.type))
         elif field.name == MEMBERS and MEMBERS not in layer.fields:

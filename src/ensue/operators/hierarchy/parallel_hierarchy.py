@@ -19,7 +19,7 @@ from ensue.runtime.event_pruning import can_prune_events
 from ensue.runtime.pipeline import run_to_end
 from ensue.runtime.stage import StageInput
 from ensue.runtime.table_parts import ScanPool, count_large_parts, find_types, group_rows_by_key
-from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_numpy import Bools, Ints, wrap_numbers
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.take import take_rows
 
@@ -119,7 +119,7 @@ class HierarchyTableMatcher:
             own, *others = (take_rows(table, groups[part]) for table, groups in tables)
             rows = tables[0][1][part]
             for name, positions in zip(POSITIONED, (rows, rows if starts is None else starts[rows]), strict=True):
-                own = own.append_column(name, pa.array(positions))
+                own = own.append_column(name, wrap_numbers(positions))
             result = run_to_end(matcher, StageInput(own, dict(zip(lower, others, strict=True)), POSITIONED))
             finished.report(part, sum(table.nbytes for table in result), 0)
             for usage in usages:

@@ -40,7 +40,7 @@ from ensue.runtime.compiled_query import (
 )
 from ensue.runtime.stage import ARRIVAL, StageInput
 from ensue.schema import ANY, ValueKind, get_type_names, types_overlap
-from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_numpy import Bools, Ints, wrap_numbers
 from ensue.vector.column_values import Vector
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column, take_rows, take_values
@@ -500,7 +500,7 @@ def select_matched_events(
         return take_values(combine_column(events, name), rows)
 
     columns = run_in_threads([partial(gather, name) for name in events.column_names], threads)
-    known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
+    known = pa.table(columns, schema=events.schema).append_column(ORDINAL, wrap_numbers(numbers))
     if arrival is not None:
         known = known.append_column(ARRIVAL, take_values(arrival, rows))
     places = np.zeros(events.num_rows, np.int64)

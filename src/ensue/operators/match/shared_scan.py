@@ -24,7 +24,7 @@ from ensue.planner.features import to_feature
 from ensue.planner.physical_plan import Role
 from ensue.schema import ANY, Schema, Types, TypeUnion, ValueKind
 from ensue.vector import evaluation
-from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_numpy import Bools, Ints, wrap_numbers
 from ensue.vector.arrow_types import Unit
 from ensue.vector.column_values import Refused, Vector
 from ensue.vector.key_codes import KeyCodes, TypeNames
@@ -262,7 +262,7 @@ def take_values(vector: Vector, rows: Ints, unit: Unit) -> Vector:
     if isinstance(vector, Refused):
         return vector.at(rows)
     if not isinstance(vector.values, np.ndarray):
-        return evaluation.from_arrow(vector.values.take(pa.array(rows)), unit)
+        return evaluation.from_arrow(vector.values.take(wrap_numbers(rows)), unit)
     valid = None if vector.valid is None else vector.valid.take(rows)
     if valid is not None and bool(valid.all()):
         valid = None

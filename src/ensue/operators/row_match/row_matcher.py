@@ -24,7 +24,7 @@ from ensue.options import format_size
 from ensue.projection.match_ids import ORDINAL, hash_rows
 from ensue.runtime.event_buffer import DuplicateEvents
 from ensue.runtime.source_schema import SourceSchema
-from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_numpy import Bools, Ints, wrap_numbers
 from ensue.vector.event_table import get_end_times
 from ensue.vector.key_codes import KeyCodes
 from ensue.vector.take import create_empty_table, take_rows
@@ -180,7 +180,7 @@ class PartitionKeys:
         if not self._columns:
             return np.zeros(events.num_rows, np.int64)
         pair = hash_rows(events, self._columns, np.arange(events.num_rows))
-        halves = [pa.array(half.view(np.int64)) for half in pair]
+        halves = [wrap_numbers(half.view(np.int64)) for half in pair]
         return self._codes.encode(halves).astype(np.int64)
 
     def keep(self, alive: Bools) -> None:

@@ -37,6 +37,7 @@ from ensue.planner.subscription_templates import (
     keep_constants,
 )
 from ensue.schema import ANY, EventType, Schema, ValueKind, get_type_names, types_overlap
+from ensue.vector.arrow_numpy import build_texts, wrap_numbers
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.event_table import StreamSchema
 
@@ -116,7 +117,7 @@ class QueryTemplate:
 
     def rows(self, events: pa.Table, keys: Ints, rows: Ints) -> pa.Table:
         """Adds the subscription and its constants to events."""
-        table = events.append_column(SUBSCRIPTION, pa.array(keys))
+        table = events.append_column(SUBSCRIPTION, wrap_numbers(keys))
         for number, column in enumerate(self.constants.take(rows)):
             table = table.append_column(get_constant_name(number), column)
         return table
@@ -146,11 +147,11 @@ class TemplateConstants:
         columns = []
         for name, values in self._rows.items():
             if values.dtype != object:
-                columns.append(pa.array(values[rows]))
+                columns.append(wrap_numbers(values[rows]))
                 continue
             if name not in self._texts:
-                self._texts[name] = pa.array(values[: self._rows.count], pa.string())
-            columns.append(self._texts[name].take(pa.array(rows)))
+                self._texts[name] = build_texts(values[: self._rows.count].tolist())
+            columns.append(self._texts[name].take(wrap_numbers(rows)))
         return columns
 
 

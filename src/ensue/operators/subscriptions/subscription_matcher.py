@@ -31,7 +31,7 @@ from ensue.projection.notification_rows import MEMBERS, build_notification_schem
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
-from ensue.vector.arrow_numpy import decode_text, get_indices, text_parts, to_single_array, validity
+from ensue.vector.arrow_numpy import decode_text, get_indices, integers, text_parts, to_single_array, validity
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.geo_columns import read_places
@@ -209,7 +209,7 @@ class SubscriptionMatcher:
 
     def _process_slice(self, arrived: pa.Table) -> pa.Table:
         versions, ordinals = (
-            np.asarray(arrived.column(name), np.int64) if name in arrived.column_names else None
+            integers(to_single_array(arrived.column(name))) if name in arrived.column_names else None
             for name in (VERSION, ORDINAL)
         )
         versions = np.full(arrived.num_rows, self.version) if versions is None else versions

@@ -47,6 +47,7 @@ from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
+from ensue.vector.arrow_numpy import build_texts
 from ensue.vector.column_values import create_constant
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.geo_columns import read_places
@@ -192,7 +193,7 @@ class SubscriptionSet:
         """Drops the matches of subscriptions that were cancelled at a version or before."""
         if not matches.num_rows or not self.ending:
             return matches
-        over = pa.array([name for name, ended in self.ending.items() if ended <= version], pa.string())
+        over = build_texts([name for name, ended in self.ending.items() if ended <= version])
         return matches.filter(pc.invert(pc.is_in(matches.column("subscription"), value_set=over)))
 
     def was_added_by(self, name: str, version: int) -> bool:

@@ -9,18 +9,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.hierarchy_layers import get_layer_column
-from ensue.archives.parquet_writer import AddedFile
 from ensue.engine.state_format import deserialize_table, serialize_table
 from ensue.runtime.pipeline import PipelinePlan
 from ensue.runtime.stage import COPY, RoutedEvents, SubscriptionVersion
 from ensue.vector.event_table import drop_bad_times, get_end_times
 from ensue.vector.key_groups import assign_key_groups
+
+if TYPE_CHECKING:
+    from ensue.archives.parquet_writer import AddedFile
 
 MAX_ROWS = 65_536  # of a packed table
 _NAME = b"made"  # where a packed table says whose events these are
@@ -113,7 +116,7 @@ def pack_late_events(chain: PipelinePlan, late: pa.Table) -> Iterator[ControlMes
         yield ControlMessage(len(chain.stages), 0, Control.LATE, serialize_table(piece))
 
 
-def pack_files(chain: PipelinePlan, files: Iterable[AddedFile]) -> Iterator[ControlMessage]:
+def pack_files(chain: PipelinePlan, files: "Iterable[AddedFile]") -> Iterator[ControlMessage]:
     """Files of the stream's archive, to be committed."""
     for file in files:
         yield ControlMessage(len(chain.stages), 0, Control.ARCHIVED, file.text().encode())
