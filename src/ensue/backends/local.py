@@ -26,7 +26,7 @@ from ensue.vector.event_table import check_reserved_names, create_schema, drop_b
 from ensue.vector.take import create_empty_table
 
 if TYPE_CHECKING:
-    from ensue.backends.out_of_core import SpilledEvents
+    from ensue.runtime.spill.spilled_events import SpilledEvents
 
 STREAMING = False
 
@@ -59,7 +59,7 @@ def key_groups(frame: pa.Table, options: SourceOptions) -> int:  # noqa: ARG001
 def run(workload: Workload, events: pa.Table | pa.RecordBatchReader, options: SourceOptions) -> Mapping[Name, pa.Table]:
     if isinstance(events, pa.Table):
         return _match(workload, events, options)
-    from ensue.backends.out_of_core import collect_events
+    from ensue.runtime.spill.spilled_events import collect_events
 
     with allow_interrupts(), collect_events(workload, events, options.stream.bad_events) as collected:
         return _match(workload, collected, options)

@@ -1,6 +1,8 @@
 """The scan computes role masks, key codes and features of a batch of events for the kernel."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,9 @@ from ensue.engine.program import Program
 from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.traversal import iterate_nodes, rewrite_expr
 from ensue.kernels.arena import clear_bit
-from ensue.schema import ANY, ValueKind, get_type_names
+from ensue.planner.features import to_feature
+from ensue.planner.physical_plan import Role
+from ensue.schema import ANY, Types, ValueKind, get_type_names
 from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
@@ -22,6 +26,37 @@ from ensue.vector.key_codes import KeyCodes, TypeNames
 from ensue.vector.take import take_rows
 
 Array = npt.NDArray[np.generic]
+
+
+class RoleKey(NamedTuple):
+    """Identifies the events that can play a role: a type and the conditions on one event."""
+
+    type: Types
+    conditions: tuple[str, ...]  # texts, equal only for equal conditions
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTest:
+    """The test of a single event for a role; equal for equal roles of different queries."""
+
+    key: RoleKey
+    conditions: tuple[Expr, ...]
+    bit: int
+
+    @classmethod
+    def from_conditions(cls, role: Role, conditions: Iterable[Expr], bit: int) -> "RoleTest":
+        plain = {repr(c): c for c in map(to_feature, conditions)}
+        names = sorted(plain)
+        return cls(RoleKey(role.type, tuple(names)), tuple(plain[n] for n in names), bit)
+
+
+def build_tests(program: Program) -> Iterator[RoleTest]:
+    """Builds the tests of all roles of a query."""
+    for role in program.plan.roles:
+        yield RoleTest.from_conditions(role, role.conditions, 1 << program.frame.bit(role.variable))
+        if role.first:
+            first = 1 << program.frame.bit(role.variable, first=True)
+            yield RoleTest.from_conditions(role, (*role.conditions, *role.first), first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

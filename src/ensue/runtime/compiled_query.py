@@ -17,7 +17,7 @@ from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.engine.memory_budget import MemoryBudget, MemoryRequest
 from ensue.engine.program import Program, format_kernel
-from ensue.engine.scan import Scan
+from ensue.engine.scan import RoleTest, Scan, build_tests
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.query import TIMED_OUT, Limit, Query
 from ensue.ir.traits import is_interval_negation
@@ -37,7 +37,6 @@ from ensue.vector.take import create_empty_table
 if TYPE_CHECKING:
     from ensue.engine.adaptive import AdaptiveEngine
     from ensue.engine.reference_engine import ReferenceEngine
-    from ensue.operators.match.shared_scan import RoleTest
     from ensue.planner.explain.plan_node import PlanNode
 
 AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
@@ -117,10 +116,8 @@ class CompiledQuery:
         return f"{get_matching_query(plan)!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
 
     @cached_property
-    def role_tests(self) -> "tuple[RoleTest, ...]":
+    def role_tests(self) -> tuple[RoleTest, ...]:
         """The tests of its roles, for a scan that several queries share."""
-        from ensue.operators.match.shared_scan import build_tests
-
         return tuple(build_tests(self.program))
 
     def describe(self) -> "PlanNode":

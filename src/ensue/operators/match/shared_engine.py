@@ -104,7 +104,7 @@ class SharedEngine:
         for role in self.prepared.plan.roles:
             uses.types.update(dict.fromkeys(get_type_names(role.type)))
         for test in self.tests:
-            test.count(uses)
+            uses.add_role(test)
         if self._scanning is not None:
             uses.features.update(map(feature_name, self._scanning.program.features))
 

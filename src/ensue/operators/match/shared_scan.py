@@ -6,10 +6,8 @@ query that uses them has read them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +15,8 @@ import pyarrow as pa
 
 from ensue.cached import cached_property
 from ensue.codegen.expressions import Feature
-from ensue.engine.program import Program
-from ensue.engine.scan import Array, encode_feature
+from ensue.engine.scan import Array, RoleKey, RoleTest, encode_feature
 from ensue.ir.expression import Aggregate, Expr, FieldRef
-from ensue.planner.features import to_feature
-from ensue.planner.physical_plan import Role
 from ensue.schema import ANY, Schema, Types, TypeUnion, ValueKind
 from ensue.vector import evaluation
 from ensue.vector.arrow_numpy import Bools, Ints, wrap_numbers
@@ -37,13 +32,6 @@ MANY_KEYS = 1 << 14  # keys of earlier blocks from which on a block begins anew
 _find_names = lru_cache(maxsize=256)(TypeNames)
 
 
-class RoleKey(NamedTuple):
-    """Identifies the events that can play a role: a type and the conditions on one event."""
-
-    type: Types
-    conditions: tuple[str, ...]  # texts, equal only for equal conditions
-
-
 @dataclass(slots=True)
 class ScanUses:
     """Counts how often each value will be read, so that it is cached no longer than needed."""
@@ -53,38 +41,15 @@ class ScanUses:
     conditions: Counter[tuple[Types, str]] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
 
+    def add_role(self, test: RoleTest) -> None:
+        """Counts a test of a role, and its conditions."""
+        if not self.roles[test.key]:
+            self.conditions.update((test.key.type, c) for c in test.key.conditions)
+        self.roles[test.key] += 1
+
     def copy(self) -> "ScanUses":
         counters = self.roles.copy(), self.conditions.copy(), self.features.copy()
         return ScanUses(self.types, *counters)
-
-
-@dataclass(frozen=True, slots=True)
-class RoleTest:
-    """The test of a single event for a role; equal for equal roles of different queries."""
-
-    key: RoleKey
-    conditions: tuple[Expr, ...]
-    bit: int
-
-    @classmethod
-    def from_conditions(cls, role: Role, conditions: Iterable[Expr], bit: int) -> "RoleTest":
-        plain = {repr(c): c for c in map(to_feature, conditions)}
-        names = sorted(plain)
-        return cls(RoleKey(role.type, tuple(names)), tuple(plain[n] for n in names), bit)
-
-    def count(self, uses: ScanUses) -> None:
-        if not uses.roles[self.key]:
-            uses.conditions.update((self.key.type, c) for c in self.key.conditions)
-        uses.roles[self.key] += 1
-
-
-def build_tests(program: Program) -> Iterator[RoleTest]:
-    """Builds the tests of all roles of a query."""
-    for role in program.plan.roles:
-        yield RoleTest.from_conditions(role, role.conditions, 1 << program.frame.bit(role.variable))
-        if role.first:
-            first = 1 << program.frame.bit(role.variable, first=True)
-            yield RoleTest.from_conditions(role, (*role.conditions, *role.first), first)
 
 
 class EventBlock:

@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.backends import out_of_core
 from ensue.codegen import kernel_cache
 from ensue.errors import EventError, LimitError, QueryError
-from ensue.runtime.spill import spilled_keys
+from ensue.runtime.spill import spilled_events, spilled_keys
 from support.edges import random_edges
 from support.groups import random_groups
 from support.negations import random_negations
@@ -40,8 +39,8 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Events of some bytes are spilled, into this folder."""
     place = tmp_path / "spilled"
     place.mkdir()
-    monkeypatch.setattr(out_of_core, "SHARE", 1e9)
-    monkeypatch.setattr(out_of_core, "GROUPS", 16)
+    monkeypatch.setattr(spilled_events, "SHARE", 1e9)
+    monkeypatch.setattr(spilled_events, "GROUPS", 16)
     monkeypatch.setenv(spilled_keys.SPILL_VARIABLE, str(place))
     monkeypatch.setattr(kernel_cache, "interpreted", True)
     return place
@@ -92,7 +91,7 @@ def test_random_queries_find_the_same(round, written, monkeypatch, folder):
     compared = spilled = 0
     for seed in of_round(round, EACH):
         random = Random(seed)
-        monkeypatch.setattr(out_of_core, "SHARE", random.choice([1e7, 3e7, 1e9]))  # some groups are large
+        monkeypatch.setattr(spilled_events, "SHARE", random.choice([1e7, 3e7, 1e9]))  # some groups are large
         nature = random_nature(random)
         query = random.choice(WRITERS)(random, nature)
         if "RETURN" not in query:
@@ -176,7 +175,7 @@ def test_large_groups_are_split_and_small_ones_joined(threads, written, monkeypa
     limits = ensue.Limits(threads=threads)
     expected = ensue.match(events, PAIRS, options=limits, **TIMED)
     for share in (1e4, 1e6, 1e9):
-        monkeypatch.setattr(out_of_core, "SHARE", ensue.engine.memory_budget.get_machine_memory() / 4 / share)
+        monkeypatch.setattr(spilled_events, "SHARE", ensue.engine.memory_budget.get_machine_memory() / 4 / share)
         assert ensue.match(ds.dataset(events), PAIRS, options=limits, **TIMED).equals(expected)
     assert written
 
@@ -281,7 +280,7 @@ def test_limits_hold_for_all_groups_together(folder):
 
 
 def test_the_disk_has_a_limit(folder, monkeypatch):
-    monkeypatch.setattr(out_of_core, "DISK_SHARE", 1e-9)
+    monkeypatch.setattr(spilled_events, "DISK_SHARE", 1e-9)
     with pytest.raises(LimitError, match=rf"more than 0% of the free disk space in {folder}\n  hint: ENSUE_SPILL"):
         ensue.match(ds.dataset(make_events()), PAIRS, **TIMED)
     assert not any(folder.iterdir())
@@ -306,7 +305,7 @@ def test_files_are_removed_after_an_interrupt_of_matching(folder, monkeypatch):
         assert any(folder.iterdir())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(out_of_core, "select_matched_events", interrupt)
+    monkeypatch.setattr(spilled_events, "select_matched_events", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ensue.match(ds.dataset(make_events()), PAIRS, **TIMED)
     assert not any(folder.iterdir())
@@ -316,7 +315,7 @@ def test_events_that_fit_are_not_written(written, monkeypatch):
     events = make_events()
     expected = ensue.match(events, "SEQ(A a, B b) WHERE a.x = 3 and b.x = 3 WITHIN 5", **TIMED)
     machine = ensue.engine.memory_budget.get_machine_memory() / 4
-    monkeypatch.setattr(out_of_core, "SHARE", machine / (events.nbytes / 3))  # less than all, more than is kept
+    monkeypatch.setattr(spilled_events, "SHARE", machine / (events.nbytes / 3))  # less than all, more than is kept
     found = ensue.match(ds.dataset(events), "SEQ(A a, B b) WHERE a.x = 3 and b.x = 3 WITHIN 5", **TIMED)
     assert found.equals(expected)
     assert not written
@@ -349,7 +348,7 @@ def test_texts_as_times_and_dicts_of_datasets_are_read_as_tables():
 
 def test_one_key_may_need_more_than_there_is(folder, monkeypatch):
     events = make_events(keys=1)
-    monkeypatch.setattr(out_of_core, "SHARE", 8)
+    monkeypatch.setattr(spilled_events, "SHARE", 8)
     with pytest.raises(LimitError, match="more than the 2 KB of memory that they may take: those of one group of keys"):
         ensue.match(ds.dataset(events).scanner(batch_size=20), PAIRS, options=ensue.Limits(memory=2_000), **TIMED)
     assert not any(folder.iterdir())
