@@ -23,7 +23,6 @@ from ensue.planner.cost_model import Cardinalities, estimate_structure
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.planner.statistics import PlanEstimate, Statistics, format_number
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.table_parts import ScanPool, get_block_size
 from ensue.schema import ANY, get_type_names
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector.arrow_numpy import Ints
@@ -105,6 +104,8 @@ def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sor
 
 def _find_rows(prepared: CompiledQuery, events: pa.Table) -> Ints:
     """The rows of relevant events, in several threads."""
+    from ensue.runtime.table_parts import ScanPool, get_block_size
+
     count, threads = events.num_rows, prepared.planning.limits.thread_count
     if prepared.plan.interpreted:  # functions of the user, which may not be made for threads
         threads = 1
