@@ -368,29 +368,30 @@ class QueryTableMatcher:
 def locate_matches(
     query: CompiledQuery, matches: Matches, events: pa.Table, selection: EventSelection
 ) -> tuple[Matches, pa.Table, RowHashes | None]:
-    """Matches of selected events as rows of a table in stream order, and the hashes of its rows.
+    """Matches of selected events as rows of a table in stream order, and the hashes of its rows, if they are known.
 
-    It is the given table, or has the events of matches, with the columns that the result reads.
+    The table has the events of matches, and the columns that the result reads.
     """
-    rows, hashes = selection.rows, None
-    if selection.order is not None:
-        members = np.zeros(len(rows), np.bool_)
-        for variable in matches.variables:
-            members[matches.elements(variable)] = True
-        members |= find_equal_times(selection.ends, members)  # duplicates are numbered
-        chosen = np.flatnonzero(members)
+    rows = selection.rows
+    members = np.zeros(len(rows), np.bool_)
+    for variable in matches.variables:
+        members[matches.elements(variable)] = True
+    members |= find_equal_times(selection.ends, members)  # duplicates are numbered
+    chosen = np.flatnonzero(members)
+    hashes, columns = None, events.column_names
+    if not query.ids or selection.order is not None:  # columns that only ids read are not taken, nor in another order
         hashes = RowHashes(events, query.shape.schema.end, rows[chosen], selection.ends[chosen])
-        columns = [name for name in events.column_names if name in query.result.list_columns(events.column_names)]
-        events = take_rows(events.select(columns), rows[chosen])
-        rows = np.empty(len(members), np.int64)
-        rows[chosen] = np.arange(len(chosen))
+        read = query.result.list_columns(columns)
+        columns = [name for name in columns if name in read]
+    places = np.empty(len(rows), np.int64)
+    places[chosen] = np.arange(len(chosen))
 
     def locate(own: Ints) -> Ints:
         if not len(own) or own.min() >= 0:
-            return rows.take(own, mode="clip")
-        return np.where(own < 0, np.int64(-1), rows[own])
+            return places.take(own, mode="clip")  # without a check of bounds
+        return np.where(own < 0, np.int64(-1), places[own])
 
-    return matches.map_rows(locate), events, hashes
+    return matches.map_rows(locate), take_rows(events.select(columns), rows[chosen]), hashes
 
 
 def create_table_matcher(queries: Sequence[CompiledQuery]) -> QueriesTableMatcher:
