@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import lark
 import pytest
 from lark import Lark
 
@@ -92,5 +93,8 @@ def test_processes_know_a_grammar_by_the_same_name(place):
 
 @pytest.mark.parametrize("path", GRAMMARS, ids=lambda path: path.name)
 def test_the_tables_in_the_package_are_those_of_its_grammars(path, place):
+    version = path.read_bytes().partition(b"\n")[0].decode().split()[1]
+    if version != lark.__version__:
+        pytest.skip(f"the package has tables of Lark {version}: others are computed, and kept in the cache")
     GRAMMARS[path].__wrapped__()
     assert not list(place.glob("grammar-*")), "run `make grammars`"

@@ -5,6 +5,8 @@ import tempfile
 import zlib
 from pathlib import Path
 
+import lark
+
 from ensue import cache_files
 from ensue.parser import fragment_parser, pattern_parser
 from ensue.parser.opsl import opsl_parser
@@ -28,7 +30,7 @@ def main() -> None:
             content = cache_files.read_cached(built.name)
         assert content is not None
         digest = built.name.split("-")[1]
-        path.write_bytes(digest.encode() + b"\n" + zlib.compress(content, 9))
+        path.write_bytes(f"{digest} {lark.__version__}\n".encode() + zlib.compress(content, 9))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def load_grammar(package: str, name: str, **options: Any) -> Lark:
     digest = _digest(text, options)
     saved = folder.joinpath(f"{name.removesuffix('.lark')}.{options.get('start', ['start'])[0]}.tables")
     head, _, content = saved.read_bytes().partition(b"\n") if saved.is_file() else (b"", b"", b"")
-    if head == digest.encode():
+    if head.startswith(digest.encode()):  # after it, the version of Lark
         return Lark.load(BytesIO(zlib.decompress(content)))
     key = f"grammar-{digest}-{sys.version_info[0]}.{sys.version_info[1]}"
     tables = cache_files.read_cached(key)
