@@ -152,6 +152,7 @@ bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benc
 
 bench-large: $(DEV_STAMP)  ## measure files larger than memory, 1 to 100 million rows: processor time, memory, disk
 	ENSUE_COMPILE=always $(BIN)/python -m benchmarks.large --rows 1000000 10000000 100000000
+	$(BIN)/python -m benchmarks.readme
 
 bench-live: $(DEV_STAMP)  ## measure ensue.live: from one event in to its match out
 	$(BIN)/python -m benchmarks.live

@@ -206,6 +206,25 @@ def latency_sheet(reports: Sequence[Report]) -> Sheet:
     )
 
 
+def large_sheet(reports: Sequence[Report]) -> Sheet:
+    """Files larger than memory."""
+    return Sheet(
+        'Parquet files larger than memory, `Limits(memory="2 GB")`',
+        ("query", "rows", "matches", "processor time a row", "peak memory", "spilled to disk"),
+        tuple(
+            (
+                r["query"],
+                f"{r['rows']:,}",
+                f"{r['matches']:,}" + ("" if r.get("same", True) else " (differ)"),
+                f"{r['cpu_microseconds_per_row']:.2f} µs",
+                f"{(r['peak_bytes'] or 0) / 1e6:,.0f} MB",
+                f"{r['written_bytes'] / 1e6:,.0f} MB",
+            )
+            for r in reports
+        ),
+    )
+
+
 def soak_sheet(reports: Sequence[Report]) -> Sheet:
     """A long stream: its last quarter beside the second."""
     shown = ("state_bytes", "partial_matches", "python_bytes", "java_bytes")
