@@ -98,6 +98,13 @@ def test_random_queries_find_the_same(round, small_parts, interpreted, monkeypat
     assert calls["match_in_parallel"] > len(of_round(round, EACH)) // 3
 
 
+def test_a_block_without_relevant_events_comes_before_one_that_has_only_those(small_parts):
+    events = pa.table({"t": range(16), "type": ["X"] * 8 + ["A"] * 8})
+    for threads in (1, 2):
+        found = match(events, "SEQ(A a) WITHIN 4", threads, time="t", type="type")
+        assert found["start"].to_pylist() == list(range(8, 16))
+
+
 @pytest.mark.filterwarnings("ignore")  # types that do not occur
 @pytest.mark.parametrize("round", some(1, 8))
 def test_random_queries_find_the_same_in_slices_of_time(round, small_parts, interpreted, monkeypatch):

@@ -214,7 +214,7 @@ class _ParallelMatch:
         pairs = [pair for pair in zip(selections, tables, strict=True) if len(pair[0].mask)]
         scanned = run_in_threads([partial(scan, *pair) for pair in pairs], self.threads)
         rows = None
-        if any(selection.rows is not None for selection, _ in pairs):
+        if sum(len(batch.mask) for batch in scanned) < self.events.num_rows:
             rows = np.concatenate([selection.table_rows for selection, _ in pairs])
         if scanned and not self.keys and can_match_in_slices(self.query):
             cuts = self._cut_slices(np.concatenate([batch.ends for batch in scanned]))
