@@ -183,8 +183,11 @@ def _ids(found, text, events, time):
         return [""] * len(found)  # matches of one event have one id
     done = compile_query(inner, shape)
     rows = bindings_to_matches(replace(done.plan, residual=()), found)
+    identity = done.result.identity  # of rows for each event, too
     done = replace(done, query=replace(done.query, all_events=False))
-    table = replace(done, plan=replace(done.plan, residual=())).result.build(rows, sort_events(events, shape))
+    builder = replace(done, plan=replace(done.plan, residual=())).result
+    builder.identity = identity
+    table = builder.build(rows, sort_events(events, shape))
     return table.column("match_id").to_pylist()
 
 

@@ -14,6 +14,7 @@ class FewKeysMatcher(SpillingMatcher):
     """Bounds the number of keys, not their bytes."""
 
     most: int
+    incoming = np.zeros(0, np.int32)  # codes of the keys that are being fed
 
     def _split(self, events):
         return [events.slice(k, self.most) for k in range(0, events.num_rows, self.most)]
