@@ -453,3 +453,14 @@ def test_a_greedy_loop_of_neighbours_is_a_match_as_soon_as_another_event_comes(q
     live = ensue.live(query, schema=events.schema, time="t", type="type")
     assert [live.feed(events.slice(k, 1)).num_rows for k in range(4)] == [0, 0, 1, 0]
     assert live.finish().num_rows == 0
+
+
+def test_several_queries_save_the_partial_matches_of_a_negated_pattern():
+    events = pa.table({"t": [1, 2, 3], "type": ["A", "B", "C"]})
+    queries = ["SEQ(!AND(A n, B m), C c) WITHIN 8", "SEQ(A a, C c) WITHIN 8"]
+    options = {"schema": events.schema, "time": "t", "type": "type"}
+    live = ensue.live(queries, **options)
+    found = [live.feed(events.slice(0, 1))]
+    live = ensue.live(queries, **options).restore(live.save())
+    found += [live.feed(events.slice(1)), live.finish()]
+    assert [sum(of_query.num_rows for of_query in rows) for rows in zip(*map(dict.values, found), strict=True)] == [0, 1]

@@ -445,7 +445,9 @@ class Engine:
         """Whether the state equals that of a new engine."""
         waits = self.turns is not None and self.turns.held > 0
         lapsed = self.lapsing is None or self.lapsing.is_blank
-        return self.state.is_blank and not waits and lapsed
+        holds = self.triggers is not None and self.triggers.held.count > 0
+        inner = all(inner.engine.is_blank for inner in self.inner)
+        return self.state.is_blank and not waits and lapsed and not holds and inner
 
     def reset_counters(self) -> None:
         """Reset the counters."""
