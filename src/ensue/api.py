@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from ensue.backends.spark.start import Output, RunningStream
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
-    from ensue.parser.sql.sql_query import MatchClause
+    from ensue.parser.sql.sql_query import MatchClause, SqlQuery
     from ensue.runtime.query_spec import QuerySpec, RunOptions
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Progress
@@ -1055,6 +1055,8 @@ def explain(
     For a set of subscriptions it shows which run on the shared network, which as one plan for a
     template, which on separate engines and why, and how much they share.
 
+    Of a SQL query each MATCH_RECOGNIZE clause is explained; `events` is then a dict of its tables.
+
     For a query with JOIN ARCHIVE, pass `events` and `archives` as for `match`: it shows the
     estimated cost of all four access methods, and why one is impossible; with `analyze=True` also
     the reads of the archives.
@@ -1070,6 +1072,8 @@ def explain(
     limits, _, _, planning = _read_options("explain", options, PlannerOptions, Limits)
     if analyze and (events is None or _is_spark(events)):
         raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
+    if isinstance(query, str) and _is_sql(query):
+        return _explain_sql(query, events, params, options=options, analyze=analyze, kernel=kernel)
     workload, frame = _plan(
         query, events, params, definitions, archives, replace(planning, limits=limits),
         time=time, type=type, order=order, location=location,
@@ -1077,6 +1081,39 @@ def explain(
     plan = workload.describe(frame if analyze else None)
     kernels = "\n\n\n".join(plan.list_kernels()) if kernel else ""
     return PlanText("\n\n".join(filter(None, (format_plan(plan), kernels))))
+
+
+def _explain_sql(text: str, tables: Any, params: Mapping[str, Any] | None, **shown: Any) -> PlanText:
+    """Explains the clauses of a SQL query; over tables it runs them, since one may read the result of another."""
+    from ensue.backends.dataframe_libs import to_arrow_table
+    from ensue.backends.sql_backend import run_sql
+    from ensue.runtime.source_schema import SourceOptions
+
+    texts: list[str] = []
+
+    def recognize(clause: "MatchClause", relation: Any) -> Any:
+        texts.append(explain(clause.row_pattern, relation, **shown))
+        return match_clause(clause, relation, SourceOptions(time=""), Limits())
+
+    query = _parse_sql(text, params)
+    if tables is None:
+        texts = [explain(clause.row_pattern, **shown) for clause in query.clauses]
+    else:
+        if not _is_spark(tables):
+            rows = None if shown["analyze"] else 0
+            tables = {name: to_arrow_table(table).slice(0, rows) for name, table in tables.items()}
+        run_sql(text, tables=tables, recognize=recognize, parameters=query.parameters)
+    if len(texts) == 1:
+        return PlanText(texts[0])
+    return PlanText("\n\n".join(f"{query.describe_clause(c)}\n{t}" for c, t in zip(query.clauses, texts, strict=True)))
+
+
+def _parse_sql(text: str, params: Mapping[str, Any] | None) -> "SqlQuery":
+    """Parses a SQL query to describe it; a subquery in a clause, which needs its tables, counts as NULL."""
+    with require_extra("SQL", "sql"):
+        from ensue.parser.sql.sql_parser import parse_sql
+
+    return parse_sql(text, parameters=build_parameters(params), run_subquery=lambda *_: [None])
 
 
 @shorten_tracebacks
@@ -1105,6 +1142,10 @@ def picture(
     from ensue.planner.explain.plan_picture import draw_plan
 
     *_, planning = _read_options("picture", options, PlannerOptions)
+    if isinstance(query, str) and _is_sql(query):
+        _require(events is None, "the picture of a SQL query needs no tables", "leave out events=")
+        clauses = _parse_sql(query, params).clauses
+        query, params = {f"clause {clause.number}": clause.row_pattern for clause in clauses}, None
     workload, _ = _plan(
         query, events, params, definitions, archives, planning, time=time, type=type, order=order, location=location
     )

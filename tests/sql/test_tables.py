@@ -326,6 +326,22 @@ def test_a_subquery_reads_variables_and_exact_numbers():
     assert list(ensue.sql(f"SELECT * FROM frame {clause}")["at"]) == [2**53 + 1]
 
 
+def test_the_plans_of_a_whole_query_are_explained():
+    second = "MATCH_RECOGNIZE (ORDER BY last MEASURES last AS x PATTERN (B) DEFINE B AS last > 1)"
+    text = f"SELECT count(*) FROM (SELECT * FROM t {CLAUSE}) {second}"
+    plans = ensue.explain(text)
+    assert plans == ensue.explain(text, {"t": EVENTS.to_pandas()})
+    assert plans.startswith("clause 1, line 1, over t\npattern    A UP+")
+    assert "clause 2, line 1, over (SELECT * FROM t MATCH_RECOGNIZE" in plans
+    assert "last > 1" in plans
+    assert ensue.explain(text, {"t": EVENTS}, analyze=True).startswith("clause 1")
+    assert "</svg>" in ensue.picture(text)
+    alone = ensue.explain(f"SELECT * FROM t {CLAUSE} AS m WHERE m.last > :low", params={"low": 3})
+    assert alone == ensue.explain(CLAUSE)
+    with pytest.raises(QueryError, match="there is no column 'prize'"):
+        ensue.explain(f"SELECT * FROM t {CLAUSE.replace('PREV(price)', 'PREV(prize)')}", {"t": EVENTS})
+
+
 def test_tables_are_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pq.write_table(EVENTS.slice(0, 3), "Events.parquet")

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 import ensue
-from ensue.api import match_clause
 from ensue.backends.event_files import EventFile, expand_pattern
 from ensue.backends.sql_backend import list_file_tables
 from ensue.cli import inputs, output
@@ -32,7 +31,7 @@ from ensue.ir.query import Query
 from ensue.ir.row_pattern import RowPatternQuery
 from ensue.parser.parameters import Parameters
 from ensue.parser.query_files import is_file
-from ensue.parser.sql.sql_query import MatchClause, SqlQuery
+from ensue.parser.sql.sql_query import SqlQuery
 from ensue.schema import parse_columns
 
 _SCHEMA_ROWS = 1_000
@@ -325,8 +324,13 @@ def _explain_sql(query: Sql, options: Namespace) -> ExitCode:
     tables = _read(files, options) if files else None
     if tables is not None and not options.analyze:
         tables = _without_rows(tables)
-    for text in _explain_clauses(query, tables, options):
-        get_output_console().print(text, markup=False, soft_wrap=True)
+    text = query if isinstance(query, RowPatternQuery) else query.text
+    params: Any = None if isinstance(query, RowPatternQuery) else query.parameters
+    try:
+        plan = ensue.explain(text, tables, params=params, analyze=options.analyze, kernel=options.kernel)
+    except QueryError as error:
+        raise _with_option(error, tables or ()) from None
+    get_output_console().print(plan, markup=False, soft_wrap=True)
     return ExitCode.FINE
 
 
@@ -452,47 +456,3 @@ def write_or_collect(frame: Any, options: Namespace, form: str) -> Any:
         raise UsageError(f"{options.output} exists; Spark writes a new folder")
     spark_session.write_parquet(frame, options.output)
     return None
-
-
-# ---------------------------------------------------------------------- clauses
-
-
-def _explain_clauses(query: Sql, tables: Any, options: Namespace) -> list[str]:
-    options_of_explain = {"analyze": options.analyze, "kernel": options.kernel}
-    if isinstance(query, RowPatternQuery):
-        return [ensue.explain(query, tables, **options_of_explain)]
-    parsed = [clause.row_pattern for clause in query.clauses]
-    if tables is None:
-        texts: list[str] = [ensue.explain(clause, **options_of_explain) for clause in parsed]
-    else:
-        texts = _explain_over_tables(query, tables, options_of_explain)
-    if len(texts) == 1:
-        return texts
-    return [_heading(query, clause) + texts[clause.number - 1] + "\n" for clause in query.clauses]
-
-
-def _explain_over_tables(query: SqlQuery, tables: Any, options_of_explain: dict[str, Any]) -> list[str]:
-    """Run the query and explain its clauses, since a clause may read the result of another."""
-    from ensue.backends.sql_backend import run_sql
-    from ensue.runtime.source_schema import SourceOptions
-
-    texts: list[str] = []
-
-    def recognize(clause: MatchClause, relation: pa.Table) -> pa.Table:
-        texts.append(ensue.explain(clause.row_pattern, relation, **options_of_explain))
-        matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), ensue.Limits())
-        return matched
-
-    try:
-        run_sql(query.text, tables=tables, recognize=recognize, parameters=query.parameters)
-    except QueryError as error:
-        raise _with_option(error, tables) from None
-    return texts
-
-
-def _heading(query: SqlQuery, clause: MatchClause) -> str:
-    line = query.text.count("\n", 0, clause.keyword.start) + 1
-    over = " ".join(clause.input.over(query.text).split())
-    if len(over) > 60:
-        over = over[:57] + "..."
-    return f"clause {clause.number}, line {line}, over {over}\n"

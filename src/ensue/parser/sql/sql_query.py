@@ -167,6 +167,12 @@ class SqlQuery:
         named = {q.name.lower() for with_ in self.list_visible_queries(clause.input.start) for q in with_.queries}
         return None if clause.table.lower() in named else clause.table
 
+    def describe_clause(self, clause: MatchClause) -> str:
+        """Returns a line that tells clauses apart."""
+        line = self.text.count("\n", 0, clause.keyword.start) + 1
+        over = " ".join(clause.input.over(self.text).split())
+        return f"clause {clause.number}, line {line}, over {over[:57] + '...' if len(over) > 60 else over}"
+
 
 NameRelation = Callable[[MatchClause], str]  # the relation with the matches of a clause, as SQL
 
