@@ -32,7 +32,7 @@ NO_ROWS = np.zeros(0, np.int64)
 MANY = 50_000  # events from which on pruning pays
 SOME, PIECES = 4_096, 8  # sampled events, and the number of slices they are taken from
 FEW, MOST = 0.25, 0.95  # maximum share of relevant events in a sorted or unsorted table
-THREADS_FOR_FEW = 4  # threads from which on they are faster than one, if few events are relevant
+ENOUGH_THREADS = 4  # from which on they are faster than one, if few events are relevant or they are not in order
 BLOCK = 1 << 17  # events scanned at once, so that they fit into the cache
 
 
@@ -80,14 +80,15 @@ def find_roles(prepared: CompiledQuery, events: pa.Table, in_order: bool, *, sor
     `sorts`: the events are brought into order and matched in parts afterwards, so it needs only their rows.
     """
     count, every = events.num_rows, not can_prune_events(prepared)
+    alone = 1 < prepared.planning.limits.thread_count < ENOUGH_THREADS
+    sorts = sorts and not (alone and not in_order)
     if count < MANY or (every and (in_order or sorts)):
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
     sample = scan.get_roles(pa.concat_tables(pieces).combine_chunks())
     share = np.count_nonzero(sample) / len(sample)
-    if share <= FEW and in_order and 1 < prepared.planning.limits.thread_count < THREADS_FOR_FEW:
-        sorts = False
+    sorts = sorts and not (alone and share <= FEW)
     if (in_order or sorts) and share > (FEW if sorts and in_order else MOST):
         return None
     if sorts:
